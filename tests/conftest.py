@@ -1,0 +1,57 @@
+"""Settings of the whole suite: x64, strict promotion, key reuse is an error, and one thread for each test process."""
+
+import os
+
+# One process a core under `-n 2`: inner thread pools would only fight each other. Set before NumPy and JAX load.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ.setdefault(_name, "1")
+    if "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+from collections.abc import Iterator  # noqa: E402
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+SETTINGS = {
+    "jax_enable_x64": True,
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+    "jax_debug_key_reuse": True,
+}
+for _name, _value in SETTINGS.items():
+    jax.config.update(_name, _value)
+
+# Fixed seeds and no time limits for one example: compilation falls on whichever example comes first.
+hypothesis.settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
+
+
+def _now() -> dict[str, object]:
+    return {name: getattr(jax.config, name) for name in SETTINGS}
+
+
+@pytest.fixture(autouse=True)
+def _jax_settings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run `x64_off` tests with x64 off; fail a test that leaves a global JAX setting changed behind it."""
+    with jax.enable_x64(request.node.get_closest_marker("x64_off") is None):
+        before = _now()
+        yield
+        after = _now()
+    # Put right what a test left behind, so that it fails alone.
+    for name, value in SETTINGS.items():
+        jax.config.update(name, value)
+    assert after == before, f"the test changed global JAX settings: {before} -> {after}"
+
+
+@pytest.fixture
+def x64_off() -> Iterator[None]:
+    """Run the rest of a test with x64 off; as a mark: `@pytest.mark.x64_off`."""
+    with jax.enable_x64(False):
+        yield
