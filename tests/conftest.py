@@ -11,11 +11,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-from collections.abc import Iterator  # noqa: E402
+from collections.abc import Iterator
 
-import hypothesis  # noqa: E402
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import hypothesis
+import jax
+import pytest
 
 SETTINGS = {
     "jax_enable_x64": True,
@@ -33,21 +33,18 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
-def _now() -> dict[str, object]:
-    return {name: getattr(jax.config, name) for name in SETTINGS}
-
-
 @pytest.fixture(autouse=True)
 def _jax_settings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run `x64_off` tests with x64 off; fail a test that leaves a global JAX setting changed behind it."""
-    with jax.enable_x64(request.node.get_closest_marker("x64_off") is None):
-        before = _now()
+    if request.node.get_closest_marker("x64_off"):
+        with jax.enable_x64(False):
+            yield
+    else:
         yield
-        after = _now()
-    # Put right what a test left behind, so that it fails alone.
-    for name, value in SETTINGS.items():
+    left = {name: getattr(jax.config, name) for name in SETTINGS}
+    for name, value in SETTINGS.items():  # put right, so that the one test at fault fails alone
         jax.config.update(name, value)
-    assert after == before, f"the test changed global JAX settings: {before} -> {after}"
+    assert left == SETTINGS, f"the test left global JAX settings changed: {left}"
 
 
 @pytest.fixture
