@@ -1,0 +1,1 @@
+"""Privacy: budgets, accounting, the ledger, sensitivities, and the only doors for noise and selection."""
