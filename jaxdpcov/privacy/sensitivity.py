@@ -1,0 +1,118 @@
+"""Sensitivities of the row sums that mechanisms release: every formula, and nowhere else.
+
+Rows are in frame units z: the unit l2 ball (`domain="ball"`) or the box [-1, 1]^d (`domain="box"`), see
+`jaxdpcov.data.clip`. Every number here belongs to a *sum* over rows; a mean over n public rows divides it by n.
+Rows that carry weights in [0, 1] obey the same numbers, because a contribution is then a convex combination.
+The derivations are in docs/guarantees.md; tests/privacy/test_sensitivity.py attacks each with a search.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+Domain = str  # "ball" | "box"
+Relation = str  # "replace" | "add_remove"
+
+
+class Triangle(NamedTuple):
+    """Calibration of Gaussian noise on the upper triangle of a symmetric matrix.
+
+    With s = l2 / sqrt(2 rho), standard deviations `diag * s` on the diagonal and `off * s` off it are rho-zCDP:
+    l2 bounds the change of the triangle divided entry by entry by (diag, off).
+    """
+
+    l2: Any
+    diag: Any
+    off: Any
+
+
+def slack(dtype: Any) -> float:
+    """Factor for what rounding leaves of a clipped bound: 1 + 1e-12, or 1 + 1e-5 below float64."""
+    return 1.0 + (1e-12 if jnp.finfo(dtype).bits >= 64 else 1e-5)
+
+
+def mean_l2(domain: Domain, relation: Relation, d: Any) -> Any:
+    """l2 sensitivity of sum z: the diameter (replace) or the radius (add/remove) of the domain."""
+    radius = jnp.sqrt(d) if domain == "box" else 1.0
+    return radius * (2.0 if relation == "replace" else 1.0)
+
+
+def mean_l1(domain: Domain, relation: Relation, d: Any) -> Any:
+    """l1 sensitivity of sum z; sqrt(d) times the l2 form in the ball (Cauchy-Schwarz)."""
+    radius = d if domain == "box" else jnp.sqrt(d)
+    return radius * (2.0 if relation == "replace" else 1.0)
+
+
+def second_moment(domain: Domain, relation: Relation, d: Any, noise: str, *, width: int) -> Triangle:
+    """Calibration for sum z z^T, `d` live columns out of `width`.
+
+    noise="goe": the tight shape. In the ball, i.i.d. noise on svec, so off = 1/sqrt(2), at the Frobenius
+    sensitivity sqrt(2) (1 at width 1). In the box, off = 1 and diag = sqrt(2/(d+1)) at l2 = d, for replace-one.
+    noise="sgw": one std on every entry of the triangle, at the Frobenius bound of the papers.
+    Add/remove: Frobenius 1 in the ball; i.i.d. at sqrt(d(d+1)/2) on the triangle in the box.
+    """
+    if domain == "ball":
+        frobenius = 1.0 if relation == "add_remove" or width == 1 else np.sqrt(2.0)
+        return Triangle(frobenius, 1.0, np.sqrt(0.5) if noise == "goe" else 1.0)
+    if relation == "add_remove":
+        return Triangle(jnp.sqrt(0.5 * d * (d + 1)), 1.0, 1.0)
+    if noise == "goe":
+        return Triangle(d, jnp.sqrt(2.0 / (d + 1)), 1.0)
+    return Triangle(np.sqrt(2.0) * d, 1.0, 1.0)
+
+
+def pair_second_moment(domain: Domain, d: Any, noise: str, *, width: int) -> Triangle:
+    """Calibration for the sum over pairs of y y^T, y = (z - z')/sqrt(2) with both rows clipped; replace-one only.
+
+    One row sits in one pair and its partner stays, so the ball's Frobenius change is at most 2. In the box
+    y / sqrt(2) lies in the unit box again: twice the calibration of single rows.
+    """
+    if domain == "ball":
+        return Triangle(2.0, 1.0, np.sqrt(0.5) if noise == "goe" else 1.0)
+    single = second_moment(domain, "replace", d, noise, width=width)
+    return single._replace(l2=2.0 * single.l2)
+
+
+def second_moment_l1(domain: Domain, relation: Relation, d: Any, *, width: int) -> Any:
+    """l1 sensitivity of the upper triangle (diagonal included) of sum z z^T."""
+    if domain == "box":
+        return 0.5 * d * (d + 1)  # for both relations: see docs/guarantees.md
+    if relation == "add_remove":
+        return 0.5 * (d + 1)  # (||z||_1^2 + ||z||_2^2) / 2
+    if width == 1:
+        return 1.0
+    return jnp.minimum(d / np.sqrt(2.0) + 1.0, jnp.sqrt(0.5 * d * (d + 3)))
+
+
+def pair_second_moment_l1(domain: Domain, d: Any, *, width: int) -> Any:
+    """l1 sensitivity of the triangle of the sum over pairs: half the full matrix's l1 plus half the diagonal's."""
+    if domain == "box":
+        return d * (d + 1)
+    return d + 0.5 * pair_diagonal_l1(domain, d, width=width) if width > 1 else 2.0
+
+
+def diagonal_l2(domain: Domain, relation: Relation, d: Any, *, width: int) -> Any:
+    """l2 sensitivity of diag(sum z z^T)."""
+    if domain == "box":
+        return jnp.sqrt(d)
+    return 1.0 if relation == "add_remove" or width == 1 else np.sqrt(2.0)
+
+
+def diagonal_l1(domain: Domain, relation: Relation, d: Any, *, width: int) -> Any:
+    """l1 sensitivity of diag(sum z z^T)."""
+    if domain == "box":
+        return d
+    return 1.0 if relation == "add_remove" or width == 1 else 2.0
+
+
+def pair_diagonal_l2(domain: Domain, d: Any, *, width: int) -> Any:
+    """l2 sensitivity of the diagonal of the sum over pairs: at most the Frobenius one in the ball."""
+    return 2.0 * jnp.sqrt(d) if domain == "box" else 2.0
+
+
+def pair_diagonal_l1(domain: Domain, d: Any, *, width: int) -> Any:
+    """l1 sensitivity of the diagonal of the sum over pairs; 3 sqrt(3)/2 in the ball from two columns on."""
+    if domain == "box":
+        return 2.0 * d
+    return 2.0 if width == 1 else 1.5 * np.sqrt(3.0)
