@@ -59,7 +59,7 @@ AT_THE_TOP = {"sklearn": {"sklearn"}, "rich": {"cli"}, "typer": {"cli"}}
 HOMES = {"optax": {"maxent", "train"}, "matplotlib": {"plots"}, "typer": {"cli"}}
 #: `jax.random` functions that draw noise with a tail: below floor 4 only the privacy layer calls them.
 NOISE_DRAWS = {"cauchy", "exponential", "gumbel", "laplace", "logistic", "multivariate_normal", "normal", "t"}
-NOISE_HOMES = {"privacy.noise", "privacy.selection"}
+NOISE_HOMES = {"privacy._draws", "privacy.noise", "privacy.selection"}
 
 
 class Import(NamedTuple):
