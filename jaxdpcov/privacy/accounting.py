@@ -32,8 +32,9 @@ Corollary 13; Balle, Wang 2018 (1805.06530), Theorem 8.
 
 import functools
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -239,7 +240,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     epsilon, delta = _not_negative("epsilon", epsilon), _probability("delta", delta)
     log_delta = math.log(delta)
-    low = max(math.sqrt(2.0) * math.sqrt(rho_of_epsilon_simple(epsilon, delta)), delta)  # delta <= mu / 2.5 at epsilon = 0
+    # The simple zCDP form is a lower bound, and so is delta itself, as delta(epsilon) <= delta(0) <= mu / sqrt(2 pi).
+    low = max(math.sqrt(2.0) * math.sqrt(rho_of_epsilon_simple(epsilon, delta)), delta)
     high = 2.0 * low
     while _gaussian_log_delta(high, epsilon) <= log_delta:
         low, high = high, 2.0 * high
