@@ -4,9 +4,11 @@ Public numbers raise where they are concrete. Where they are traced nothing can 
 uses them fails closed (NaN result and a status); a check here lets tracers and JAX's sentinels pass.
 """
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _NUMBERS = (int, float, np.number, np.ndarray, np.bool_)
@@ -62,10 +64,10 @@ def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
 
 def typed_key(key: Any) -> jax.Array:
     """`key` as one typed PRNG key; a legacy uint32 key is wrapped, anything else raises TypeError."""
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         typed = key
     elif isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32:
-        typed = jax.random.wrap_key_data(key)
+        typed = jax.random.wrap_key_data(jnp.asarray(key))
     else:
         raise TypeError(f"key must be a JAX PRNG key such as jax.random.key(0), got {type(key).__name__}")
     if typed.shape != ():

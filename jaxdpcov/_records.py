@@ -1,7 +1,8 @@
 """Frozen dataclasses that are JAX pytrees and are checked when a person makes them, never when JAX does."""
 
 import dataclasses
-from typing import Any, Callable, TypeVar, dataclass_transform
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 

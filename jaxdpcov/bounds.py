@@ -1,4 +1,4 @@
-"""Public bounds: what is known of the rows (l2 ball, box) or of the population (spectrum) before any budget is spent."""
+"""Public bounds, known before any budget is spent: of the rows (l2 ball, box) or of the population (spectrum)."""
 
 from typing import Any
 
@@ -63,16 +63,19 @@ class BoxBounds(Bounds):
         _checks.finite("lower", self.lower)
         _checks.finite("upper", self.upper)
         if np.ndim(self.lower) > 1 or np.ndim(self.upper) > 1:
-            raise ValueError("lower and upper must be numbers or one number per column, "
-                             f"got shapes {np.shape(self.lower)} and {np.shape(self.upper)}")
+            raise ValueError(
+                "lower and upper must be numbers or one number per column, "
+                f"got shapes {np.shape(self.lower)} and {np.shape(self.upper)}"
+            )
         if _checks.is_traced(self.lower, self.upper):
             return
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
         try:
             inverted = lower > upper
         except ValueError:
-            raise ValueError("lower and upper must have one entry per column, "
-                             f"got shapes {lower.shape} and {upper.shape}") from None
+            raise ValueError(
+                f"lower and upper must have one entry per column, got shapes {lower.shape} and {upper.shape}"
+            ) from None
         if np.any(inverted):
             column = int(np.argmax(np.atleast_1d(inverted)))
             low, high = (float(np.broadcast_to(end, np.shape(inverted)).reshape(-1)[column]) for end in (lower, upper))

@@ -157,3 +157,15 @@ def test_a_missing_factor_is_caught(relation: str) -> None:
             return np.linalg.norm(difference, axis=-1)
 
         assert largest(change, domain, d, rows_needed(relation, False)) > declared
+
+
+def test_pair_frobenius_bound_on_a_grid() -> None:
+    """The three-parameter form that docs/guarantees.md reduces the claim to has its maximum, 16, at t = a = 1, b = 0."""
+    grid = np.linspace(0.0, 1.0, 201)
+    t, a, b = np.meshgrid(grid, grid, grid, indexing="ij", sparse=True)
+    other = np.sqrt(1 - t**2)
+    positive = (t + a) ** 2 - np.maximum(0, t - np.sqrt(1 - b**2)) ** 2
+    negative = (other + b) ** 2 - np.maximum(0, other - np.sqrt(1 - a**2)) ** 2
+    value = positive**2 + negative**2
+    assert value.max() == pytest.approx(16.0)
+    assert value[grid < 0.5].max() <= 16.0

@@ -1,0 +1,110 @@
+"""The row map: sanitise, centre, clip and scale rows to frame units, in which every sensitivity is stated.
+
+One map serves all mechanisms. A frame turns public bounds into `z`: the unit l2 ball, or the box [-1, 1]^d;
+`covariance` and `mean` take results back to the user's units.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdpcov._records import record
+from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds
+
+
+@record(static=("domain",))
+class Frame:
+    """Public bounds in the form that the row map needs; build it with `frame`.
+
+    domain: "ball" (z in the unit l2 ball) or "box" (z in [-1, 1]^d).
+    center, scale: (d,) data units, x = center + scale z. lower, upper: (d,) for the box (unused in a ball).
+    live: (d,) bool, False for a constant column. valid: () bool, False when a traced bound is no bound.
+    """
+
+    domain: str
+    center: Any
+    scale: Any
+    lower: Any
+    upper: Any
+    live: Any
+    valid: Any
+
+    def rows(self, x: jax.Array) -> jax.Array:
+        """Map rows (m, d) in data units to z. Never raises on data: a row that is not finite becomes 0."""
+        if self.domain == "ball":
+            return clip_l2(x - self.center[None, :], self.scale[0]) * (1.0 / self.scale[0])
+        half = jnp.where(self.live, self.scale, jnp.ones_like(self.scale))
+        return jnp.clip((self._into_box(x) - self.center[None, :]) / half[None, :], -1.0, 1.0)
+
+    def clip(self, x: jax.Array) -> jax.Array:
+        """Rows (m, d) clipped to the bounds, in data units."""
+        if self.domain == "ball":
+            return self.center[None, :] + clip_l2(x - self.center[None, :], self.scale[0])
+        return self._into_box(x)
+
+    def _into_box(self, x: jax.Array) -> jax.Array:
+        finite = jnp.all(jnp.isfinite(x), axis=-1, keepdims=True)
+        sane = jnp.where(finite, x, jnp.broadcast_to(self.center[None, :], x.shape))
+        return jnp.clip(sane, self.lower[None, :], self.upper[None, :])
+
+    def covariance(self, z_covariance: jax.Array) -> jax.Array:
+        """A (d, d) matrix of second-order moments in z, in data units."""
+        return z_covariance * self.scale[:, None] * self.scale[None, :]
+
+    def mean(self, z_mean: jax.Array) -> jax.Array:
+        """A (d,) mean in z, in data units."""
+        return self.center + self.scale * z_mean
+
+
+def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
+    """The frame of `Bounds.l2` or `Bounds.box` for d columns, in floating type `dtype`."""
+
+    def column(value: Any) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(value, dtype), (d,))
+
+    if isinstance(bounds, L2Bounds):
+        center = column(0.0 if bounds.center is None else bounds.center)
+        radius = column(bounds.radius)
+        valid = (radius[0] > 0) & jnp.isfinite(radius[0]) & jnp.all(jnp.isfinite(center))
+        return Frame("ball", center, radius, center - radius, center + radius, jnp.ones(d, bool), valid)
+    if isinstance(bounds, BoxBounds):
+        lower, upper = column(bounds.lower), column(bounds.upper)
+        scale = 0.5 * upper - 0.5 * lower
+        valid = jnp.all(jnp.isfinite(lower) & jnp.isfinite(upper) & (lower <= upper))
+        return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, upper > lower, valid)
+    raise TypeError(f"expected Bounds.l2 or Bounds.box, got {type(bounds).__name__}")
+
+
+def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
+    """Scale rows (..., m, d) longer than `radius` onto the ball about 0; a non-finite row becomes 0.
+
+    Idempotent and never overshooting: a row whose computed norm is at most `radius` stays bit for bit, a longer
+    one is scaled by (radius / norm)(1 - (8 + d/2) eps), below what rounding in a norm of d terms can add.
+
+    >>> import jax.numpy as jnp
+    >>> clip_l2(jnp.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(3).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.30000001192092896, 0.4000000059604645]]
+    """
+    eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
+    # The largest entry keeps squares in range. It cancels out of the norm, so no derivative passes through it.
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
+    finite = largest < jnp.inf
+    x = jnp.where(finite, x, jnp.zeros_like(x))
+    largest = jnp.where(finite, jnp.maximum(largest, tiny), jnp.ones_like(largest))
+    unit = x * (1.0 / largest)
+    # At least 1 but for rounding and rows below `tiny`; the floor keeps the square root differentiable there.
+    norm = largest * jnp.sqrt(jnp.maximum(jnp.sum(unit * unit, axis=-1, keepdims=True), 0.5))
+    shrink = (radius / norm) * (1.0 - (8 + 0.5 * x.shape[-1]) * eps)
+    return x * jnp.where(norm <= radius, jnp.ones_like(norm), shrink)
+
+
+def clip(x: jax.Array, bounds: Bounds) -> jax.Array:
+    """Clip rows (m, d) to public bounds, in data units: what every mechanism does first.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdpcov import Bounds
+    >>> clip(jnp.array([[0.0, 0.5], [1e6, -3.0]]), Bounds.box(0.0, 1.0)).tolist()
+    [[0.0, 0.5], [1.0, 0.0]]
+    """
+    return frame(bounds, x.shape[-1], x.dtype).clip(x)

@@ -1,0 +1,283 @@
+"""Data homes: an array or a stream of blocks behind one reduction, so that one mechanism text serves both.
+
+A mechanism asks for `rows.reduce(f, *args)`: the sum over row blocks of `f(block, weights, *args)`, where f is a
+module-level function that returns a pytree of sums. Nothing else of the rows is reachable.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdpcov import _checks
+from jaxdpcov._records import record
+
+#: Entries of one block of an array: about the size at which block and partial products stay in a core's cache.
+BLOCK_ENTRIES = 400_000
+
+BlockSum = Callable[..., Any]
+
+
+class Rows:
+    """Sensitive rows (n, d) in one of their homes; make one with `Rows.array` or `Rows.chunked`.
+
+    `n` is the number of contributions (rows, or persons where rows carry weights). It is public under the
+    replace-one relation and never leaves a mechanism under add/remove-one.
+    """
+
+    d: int
+    dtype: Any
+    weighted: bool
+
+    @staticmethod
+    def array(values: Any, weights: Any = None, n: Any = None) -> "ArrayRows":
+        """Rows of one array (n, d); `weights` (n,) in [0, 1] need the public number of contributions `n`.
+
+        A weight of 0 is padding; the rows of one person share a total weight of 1.
+        """
+        values = as_float_array(values)
+        if weights is not None:
+            if np.shape(weights) != (values.shape[0],):
+                raise ValueError(f"weights must have shape ({values.shape[0]},), got {np.shape(weights)}")
+            if n is None:
+                raise ValueError("weights need n=, the public number of contributions (persons) that they add up to")
+            weights = jnp.clip(jnp.nan_to_num(jnp.asarray(weights, values.dtype)), 0.0, 1.0)
+        if n is not None:
+            _checks.positive("n", n)
+        return ArrayRows(values, weights, n)
+
+    @staticmethod
+    def chunked(
+        blocks: Callable[[], Iterable[Any]],
+        *,
+        d: int,
+        n: int | None = None,
+        block_rows: int = 65_536,
+        weighted: bool = False,
+    ) -> "ChunkedRows":
+        """Rows that arrive in blocks: `blocks()` returns a fresh iterator of (m, d) arrays.
+
+        With `weighted=True` it yields pairs (values (m, d), weights (m,)), and `n` is required. `block_rows` is the
+        size to which blocks are cut and padded, so that one compilation serves every file.
+        """
+        return ChunkedRows(blocks, d=d, n=n, block_rows=block_rows, weighted=weighted)
+
+    def reduce(self, f: BlockSum, *args: Any) -> Any:
+        """Sum over blocks of f(block (m, d), weights (m,) or None, *args)."""
+        raise NotImplementedError
+
+    def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
+        """Sum over blocks of f(first (m, d), second (m, d), valid (m,) or None, *args), rows paired once each."""
+        raise NotImplementedError
+
+    def count(self) -> Any:
+        """The number of contributions n; of a stream without a given n, known after its first pass."""
+        raise NotImplementedError
+
+
+@record()
+class ArrayRows(Rows):
+    """Rows of one in-memory array; a pytree, so it passes through jit and vmap."""
+
+    values: Any
+    weights: Any = None
+    n: Any = None
+
+    @property
+    def d(self) -> int:  # type: ignore[override]
+        """Number of columns."""
+        return int(self.values.shape[-1])
+
+    @property
+    def dtype(self) -> Any:
+        """Floating type of the rows."""
+        return self.values.dtype
+
+    @property
+    def weighted(self) -> bool:  # type: ignore[override]
+        """True when rows carry weights."""
+        return self.weights is not None
+
+    def count(self) -> Any:
+        """The public number of contributions: the row count unless it was given."""
+        return self.values.shape[0] if self.n is None else self.n
+
+    def reduce(self, f: BlockSum, *args: Any) -> Any:
+        """See `Rows.reduce`: a loop over slices of the array, no copy of it."""
+
+        def at(start: Any, size: int) -> Any:
+            weights = None if self.weights is None else jax.lax.dynamic_slice(self.weights, (start,), (size,))
+            return f(jax.lax.dynamic_slice(self.values, (start, 0), (size, self.d)), weights, *args)
+
+        return _loop(at, self.values.shape[0], self.d)
+
+    def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
+        """See `Rows.reduce_pairs`: pairs by a permutation from the key; with n odd one row is left out."""
+        if self.weighted:
+            raise ValueError("center='pairs' needs unweighted rows: a person's rows would sit in several pairs")
+        order = jax.random.permutation(key, self.values.shape[0])
+
+        def at(start: Any, size: int) -> Any:
+            chosen = jax.lax.dynamic_slice(order, (2 * start,), (2 * size,))
+            both = self.values[chosen]
+            return f(both[0::2], both[1::2], None, *args)
+
+        return _loop(at, self.values.shape[0] // 2, 2 * self.d)
+
+
+class ChunkedRows(Rows):
+    """Rows of a re-iterable stream of blocks, reduced by a host loop over blocks of one padded size."""
+
+    def __init__(
+        self, blocks: Callable[[], Iterable[Any]], *, d: int, n: int | None, block_rows: int, weighted: bool
+    ) -> None:
+        if d < 1:
+            raise ValueError(f"d must be at least 1, got {d}")
+        if block_rows < 2:
+            raise ValueError(f"block_rows must be at least 2, got {block_rows}")
+        if n is not None:
+            _checks.positive("n", n)
+        elif weighted:
+            raise ValueError("weighted blocks need n=, the public number of contributions (persons)")
+        self._blocks, self._n, self.d, self.weighted = blocks, n, d, weighted
+        self.block_rows = block_rows + block_rows % 2  # even, so that no pair straddles two blocks
+
+    @property
+    def dtype(self) -> Any:
+        """Floating type of the arithmetic: JAX's default, float64 where x64 is on."""
+        return jnp.zeros(()).dtype
+
+    def count(self) -> Any:
+        """The number of contributions, as an array so that another n compiles nothing anew."""
+        if self._n is None:
+            self._n = sum(block.shape[0] for block, _ in self._cut())
+        return jnp.asarray(self._n, self.dtype)
+
+    def reduce(self, f: BlockSum, *args: Any) -> Any:
+        """See `Rows.reduce`."""
+        return self._passes(_block_step(f), args)
+
+    def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
+        """See `Rows.reduce_pairs`: neighbours in the order of arrival; sorted files must be shuffled first."""
+        if self.weighted:
+            raise ValueError("center='pairs' needs unweighted rows: a person's rows would sit in several pairs")
+        return self._passes(_pair_step(f), args)
+
+    def _passes(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        total, seen = None, 0
+        for block, weights in self._cut():
+            seen += block.shape[0]
+            missing = self.block_rows - block.shape[0]
+            total = step(total, np.pad(block, ((0, missing), (0, 0))), np.pad(weights, (0, missing)), args)
+        if total is None:
+            raise ValueError("the data have no rows")
+        if not self.weighted:
+            self._settle(seen)
+        return total
+
+    def _settle(self, seen: int) -> None:
+        if self._n is None:
+            self._n = seen
+        if self._n != seen:
+            raise ValueError("the number of rows differs from n= or from an earlier pass over the same data")
+
+    def _cut(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of exactly `block_rows` rows (the last one shorter), whatever the source's own block sizes."""
+        held: list[tuple[np.ndarray, np.ndarray]] = []
+        rows = 0
+        for item in self._blocks():
+            values, weights = item if self.weighted else (item, np.ones(len(item)))
+            if values.ndim != 2 or values.shape[1] != self.d or weights.shape != (values.shape[0],):
+                raise ValueError(
+                    f"a block must have shape (m, {self.d}) and its weights (m,), "
+                    f"got {values.shape} and {weights.shape}"
+                )
+            pair = (np.asarray(values, self.dtype), np.clip(np.nan_to_num(weights), 0, 1).astype(self.dtype))
+            while len(pair[0]):
+                room = self.block_rows - rows
+                held.append((pair[0][:room], pair[1][:room]))
+                rows += len(held[-1][0])
+                pair = (pair[0][room:], pair[1][room:])
+                if rows == self.block_rows:
+                    yield _join(held)
+                    held, rows = [], 0
+        if held:
+            yield _join(held)
+
+
+def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([values for values, _ in parts]), np.concatenate([weights for _, weights in parts])
+
+
+def _loop(at: Callable[[Any, int], Any], n: int, width: int) -> Any:
+    """Sum of at(start, size) over slices that cover 0..n: a loop of static count, the tail apart."""
+    size = max(64, BLOCK_ENTRIES // width)
+    full, tail = divmod(n, size)
+    if full <= 1:
+        return at(0, n)
+    total = jax.lax.fori_loop(1, full, lambda i, acc: _add(acc, at(i * size, size)), at(0, size))
+    return total if tail == 0 else _add(total, at(full * size, tail))
+
+
+def _add(left: Any, right: Any) -> Any:
+    return jax.tree_util.tree_map(jnp.add, left, right)
+
+
+@functools.cache
+def _block_step(f: BlockSum) -> Callable[..., Any]:
+    """One compiled step of a stream: the first trace starts the total, the second adds to it."""
+
+    @jax.jit
+    def step(total: Any, block: jax.Array, weights: jax.Array, args: tuple[Any, ...]) -> Any:
+        part = f(block, weights, *args)
+        return part if total is None else _add(total, part)
+
+    return step
+
+
+@functools.cache
+def _pair_step(f: BlockSum) -> Callable[..., Any]:
+    @jax.jit
+    def step(total: Any, block: jax.Array, weights: jax.Array, args: tuple[Any, ...]) -> Any:
+        part = f(block[0::2], block[1::2], weights[0::2] * weights[1::2], *args)
+        return part if total is None else _add(total, part)
+
+    return step
+
+
+_warned_float32 = False
+
+
+def as_float_array(values: Any) -> jax.Array:
+    """`values` as a floating array (n, d), n >= 1 and d >= 1; one warning per process where float64 is lost."""
+    global _warned_float32
+    if not isinstance(values, jax.Array):
+        values = np.asarray(values)
+        if values.dtype.kind not in "fiub":
+            raise TypeError(f"rows must be numbers, got an array of dtype {values.dtype}")
+        if values.dtype == np.float64 and not jax.config.read("jax_enable_x64") and not _warned_float32:
+            _warned_float32 = True
+            warnings.warn(
+                "float64 rows become float32 because jax_enable_x64 is off, and so is the release; call "
+                "jax.config.update('jax_enable_x64', True) for float64",
+                stacklevel=4,
+            )
+    if np.ndim(values) != 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
+        raise ValueError(f"rows must have shape (n, d) with n >= 1 and d >= 1, got {np.shape(values)}")
+    if jnp.issubdtype(values.dtype, jnp.complexfloating):
+        raise TypeError(f"rows must be real numbers, got dtype {values.dtype}")
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        return jnp.asarray(values, jnp.zeros(()).dtype)
+    own = jax.dtypes.canonicalize_dtype(values.dtype)
+    return jnp.asarray(values, own if own.itemsize >= 4 else jnp.float32)
+
+
+def as_rows(rows: Any) -> Rows:
+    """`rows` as `Rows`: an array-like (n, d) becomes `Rows.array`."""
+    return rows if isinstance(rows, Rows) else Rows.array(rows)

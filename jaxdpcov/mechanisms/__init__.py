@@ -1,0 +1,1 @@
+"""The mechanisms, one file each, behind one signature."""

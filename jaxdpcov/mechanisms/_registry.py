@@ -1,0 +1,158 @@
+"""The one signature: a decorator that checks public arguments, folds the key, compiles, and lists the mechanism."""
+
+import dataclasses
+import functools
+import inspect
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdpcov import _checks
+from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
+from jaxdpcov.data.rows import ArrayRows, Rows, as_rows
+from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP, to_zcdp
+from jaxdpcov.release import Release
+
+_MAKERS = {L2Bounds: "Bounds.l2(radius)", BoxBounds: "Bounds.box(lower, upper)", SpectrumBounds: "Bounds.spectrum(...)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """A registered mechanism: its public function and what it accepts."""
+
+    name: str
+    function: Callable[..., Release]
+    config: type
+    budgets: tuple[type, ...]
+    bounds: tuple[type, ...]
+
+
+#: Every public mechanism by name, in the order of definition; the contract tests and `estimate` read it.
+MECHANISMS: dict[str, Mechanism] = {}
+
+
+def mechanism(
+    *, config: type, budgets: tuple[type, ...], bounds: tuple[type, ...]
+) -> Callable[[Callable[..., Release]], Callable[..., Release]]:
+    """Turn a core `f(key, rows, budget, bounds, config) -> Release` into a public, registered mechanism.
+
+    The public function takes `rows` (n, d) or `Rows`, any budget that buys one of `budgets`, and `config=None` for
+    the default. The core sees `Rows`, a `ZCDP` or `PureDP`, and numbers in the dtype of the rows.
+    """
+
+    def decorate(core: Callable[..., Release]) -> Callable[..., Release]:
+        name = core.__name__
+
+        @functools.wraps(core)
+        def run(key: Any, rows: Rows, budget: Any, bounds: Any, config: Any) -> Release:
+            return core(fold(key, (name, budget, bounds, config)), rows, budget, bounds, config)
+
+        compiled = jax.jit(run)
+
+        @functools.wraps(core)
+        def public(key: Any, rows: Any, budget: Any, bounds: Any, *, config: Any = None) -> Release:
+            rows = as_rows(rows)
+            key = _checks.typed_key(key)
+            settings = _config(name, config, entry.config)
+            arguments = jax.tree_util.tree_map(
+                functools.partial(_number, rows.dtype),
+                (_budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d), settings),
+            )
+            # A stream is a host loop over compiled steps; everything else is one program.
+            return (compiled if isinstance(rows, ArrayRows) else run)(key, rows, *arguments)
+
+        signature = inspect.signature(core)
+        last = signature.parameters["config"].replace(kind=inspect.Parameter.KEYWORD_ONLY, default=None)
+        public.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*list(signature.parameters.values())[:-1], last]
+        )
+        entry = Mechanism(name, public, config, budgets, bounds)
+        MECHANISMS[name] = entry
+        return public
+
+    return decorate
+
+
+def fold(key: jax.Array, tree: Any) -> jax.Array:
+    """`key` folded with every public input of a release.
+
+    One key at two budgets would otherwise give the same draws at two scales, and the exact statistic by subtraction.
+    """
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    static = [leaf for leaf in leaves if isinstance(leaf, str)]
+    key = jax.random.fold_in(key, zlib.crc32(f"{static} {structure}".encode()))
+    words = [_words(leaf) for leaf in leaves if not isinstance(leaf, str)]
+    if not words:
+        return key
+    flat = jnp.concatenate(words)
+    # Two multilinear hashes of avalanched words: distinct inputs meet with probability about 2^-64.
+    odd = np.random.Generator(np.random.PCG64(20_220_527)).integers(0, 2**32, (2, flat.size), np.uint32) | np.uint32(1)
+    for salt, weights in enumerate(odd):
+        mixed = _avalanche(flat ^ np.uint32(0x9E3779B9 * salt % 2**32))
+        key = jax.random.fold_in(key, jnp.sum(mixed * weights, dtype=jnp.uint32))
+    return key
+
+
+def _words(leaf: Any) -> jax.Array:
+    """The bits of a leaf as uint32 words; shapes enter through the tree only where they broadcast alike."""
+    array = jax.lax.stop_gradient(jnp.asarray(leaf))
+    if array.dtype == jnp.bool_:
+        array = array.astype(jnp.uint32)
+    return jax.lax.bitcast_convert_type(array, jnp.uint32).reshape(-1)
+
+
+def _avalanche(word: jax.Array) -> jax.Array:
+    """A bijection of uint32 in which every input bit moves every output bit (the finaliser of MurmurHash3)."""
+    word = (word ^ (word >> 16)) * np.uint32(0x85EBCA6B)
+    word = (word ^ (word >> 13)) * np.uint32(0xC2B2AE35)
+    return word ^ (word >> 16)
+
+
+def _number(dtype: Any, leaf: Any) -> Any:
+    """A public number in the dtype of the rows; a concrete one never rounds up, so a budget stays within itself."""
+    if isinstance(leaf, jax.core.Tracer) or not np.issubdtype(np.asarray(leaf).dtype, np.floating):
+        return jnp.asarray(leaf, dtype)
+    exact = np.asarray(leaf, np.float64)
+    rounded = exact.astype(dtype)
+    return jnp.asarray(np.where(rounded > exact, np.nextafter(rounded, np.asarray(0, dtype)), rounded).astype(dtype))
+
+
+def _budget(name: str, budget: Any, allowed: tuple[type, ...]) -> Any:
+    """The budget in a unit that the mechanism accounts in, or one line that says what to do."""
+    if isinstance(budget, allowed):
+        return budget
+    if not isinstance(budget, (ZCDP, PureDP, ApproxDP)):
+        raise TypeError(f"budget must be ZCDP(rho), PureDP(epsilon) or ApproxDP(epsilon, delta), got {budget!r}")
+    if isinstance(budget, ApproxDP) and ZCDP in allowed:
+        return to_zcdp(budget)
+    if isinstance(budget, PureDP):
+        raise TypeError(
+            f"{name} adds Gaussian noise, which no pure-DP budget buys: give ZCDP(rho) or ApproxDP(epsilon, delta)"
+        )
+    raise TypeError(
+        f"{name} is a pure-DP mechanism: give PureDP(epsilon); PureDP.from_zcdp(rho) is the epsilon whose price is rho"
+    )
+
+
+def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int) -> Any:
+    if not isinstance(bounds, allowed):
+        wanted = " or ".join(_MAKERS[kind] for kind in allowed)
+        raise TypeError(f"{name} needs {wanted}, got {type(bounds).__name__}")
+    for field, value in vars(bounds).items():
+        if np.ndim(value) == 1 and np.shape(value) != (d,):
+            raise ValueError(f"{field} must have one entry for each of the {d} columns, got shape {np.shape(value)}")
+        if np.ndim(value) == 2 and np.shape(value) != (d, d):
+            raise ValueError(f"{field} must have shape ({d}, {d}), got {np.shape(value)}")
+    return bounds
+
+
+def _config(name: str, config: Any, kind: type) -> Any:
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        raise TypeError(f"{name} takes config={kind.__name__}(...), got {type(config).__name__}")
+    return config

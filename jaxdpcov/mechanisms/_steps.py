@@ -1,0 +1,318 @@
+"""Shared steps of mechanisms: row sums with the noise that fits them, centring, and the way back to data units.
+
+This is the one place that joins a reduction over rows to its noise, so that "noise matches what was computed" is
+the property of one function.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdpcov import _checks, linalg, status
+from jaxdpcov._records import record
+from jaxdpcov.data import clip
+from jaxdpcov.data.rows import Rows
+from jaxdpcov.privacy import ledger, noise, sensitivity
+from jaxdpcov.privacy.budget import ZCDP, PureDP, split
+from jaxdpcov.release import Release
+
+
+@record(static=("relation", "center", "noise", "psd", "shrink"))
+class MomentsConfig:
+    """Choices of the mechanisms that add noise to moments.
+
+    relation: "replace" (n public) or "add_remove" (n private, measured with `n_share` of the budget).
+    center: "private" measures the mean with `mean_share` of the budget (None: the share that minimises the
+    predicted error); "zero" takes moments about the public centre; "pairs" takes differences of paired rows and
+    spends nothing on the mean (replace-one only, and no mean is released).
+    noise: "goe", the tight calibration, or "sgw", that of the papers. Laplace noise has one form and ignores it.
+    psd: "project" (eigenvalues below 0 become 0), "floor" (below the noise level, that level) or "none".
+    shrink: shrink off-diagonal entries toward 0 by a weight from the known noise level, before the PSD step.
+    """
+
+    relation: str = "replace"
+    center: str = "private"
+    noise: str = "goe"
+    psd: str = "project"
+    shrink: bool = False
+    mean_share: Any = None
+    n_share: Any = 0.05
+
+    def __post_init__(self) -> None:
+        _checks.choice("relation", self.relation, ("replace", "add_remove"))
+        _checks.choice("center", self.center, ("private", "zero", "pairs"))
+        _checks.choice("noise", self.noise, ("goe", "sgw"))
+        _checks.choice("psd", self.psd, ("project", "floor", "none"))
+        _checks.choice("shrink", self.shrink, (True, False))
+        if self.mean_share is not None:
+            _checks.between("mean_share", self.mean_share, 0.0, 1.0)
+        _checks.between("n_share", self.n_share, 0.0, 1.0)
+        if self.relation == "add_remove" and self.center == "pairs":
+            raise ValueError("center='pairs' needs relation='replace': adding a row would pair all others anew")
+
+
+class Sums(NamedTuple):
+    """Exact sums over rows in frame units. Private: they leave through `privacy.noise` only."""
+
+    second: Any  # (d, d), or its diagonal (d,)
+    first: Any  # (d,)
+
+
+def sum_moments(z: jax.Array, weights: Any, diagonal: bool) -> Sums:
+    """sum w z z^T (or its diagonal) and sum w z over one block of mapped rows."""
+    weighted = z if weights is None else z * weights[:, None]
+    if diagonal:
+        second = jnp.sum(weighted * z, axis=0)
+    else:
+        second = jnp.matmul(weighted.T, z, precision="highest")
+    return Sums(second, jnp.sum(weighted, axis=0))
+
+
+def _matrix_block(x: jax.Array, weights: Any, frame: clip.Frame) -> Sums:
+    return sum_moments(frame.rows(x), weights, diagonal=False)
+
+
+def _diagonal_block(x: jax.Array, weights: Any, frame: clip.Frame) -> Sums:
+    return sum_moments(frame.rows(x), weights, diagonal=True)
+
+
+def _matrix_pairs(first: jax.Array, second: jax.Array, valid: Any, frame: clip.Frame) -> Sums:
+    return sum_moments((frame.rows(first) - frame.rows(second)) * 0.5**0.5, valid, diagonal=False)
+
+
+def _diagonal_pairs(first: jax.Array, second: jax.Array, valid: Any, frame: clip.Frame) -> Sums:
+    return sum_moments((frame.rows(first) - frame.rows(second)) * 0.5**0.5, valid, diagonal=True)
+
+
+def moments(
+    name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: MomentsConfig, *, diagonal: bool = False
+) -> Release:
+    """Release the second moment (or its diagonal) and the mean: one pass over rows, then noise and post-processing."""
+    frame = clip.frame(bounds, rows.d, rows.dtype)
+    key_pairs, key_noise = jax.random.split(key)
+    if config.center == "pairs":
+        sums = rows.reduce_pairs(_diagonal_pairs if diagonal else _matrix_pairs, key_pairs, frame)
+    else:
+        sums = rows.reduce(_diagonal_block if diagonal else _matrix_block, frame)
+    n = jnp.asarray(rows.count(), rows.dtype)
+    return _finish(name, key_noise, sums, n, frame, budget, bounds, config, diagonal)
+
+
+@functools.partial(jax.jit, static_argnames=("name", "diagonal"))
+def _finish(
+    name: str,
+    key: jax.Array,
+    sums: Sums,
+    n: jax.Array,
+    frame: clip.Frame,
+    budget: Any,
+    bounds: Any,
+    config: MomentsConfig,
+    diagonal: bool,
+) -> Release:
+    """All that follows the pass over rows: noise on the sums, centring, post-processing, the way back to data units."""
+    key_count, key_first, key_second = jax.random.split(key, 3)
+    paired = config.center == "pairs"
+    valid = frame.valid if config.relation == "add_remove" else frame.valid & (n >= 1.0 + paired)
+    scales = _Scales(frame, budget, config, diagonal, jnp.where(valid, sensitivity.slack(n.dtype), jnp.nan))
+    cost, parts, measured, diagnostics = scales.cost(budget), [], {}, {}
+    bits = jnp.where(valid, status.OK, status.INVALID_BOUNDS)
+    bits |= jnp.where((cost > 0) & jnp.isfinite(cost), status.OK, status.INVALID_BUDGET)
+
+    count = jnp.floor(n / 2) if paired else n
+    if config.relation == "add_remove":
+        count_cost, cost = split(cost, (config.n_share, 1.0 - config.n_share))
+        measured["n"], entry = scales.vector(key_count, n, (1.0, 1.0), count_cost, "number of rows")
+        parts.append(entry)
+        bits |= jnp.where(measured["n"].value < 1.0, status.COUNT_FLOORED, status.OK)
+        n = count = jnp.maximum(measured["n"].value, 1.0)
+    if config.center == "private":
+        share = scales.mean_share(cost, count) if config.mean_share is None else config.mean_share
+        diagnostics["mean_share"] = share
+        first_cost, cost = split(cost, (share, 1.0 - share))
+        noisy, entry = scales.vector(key_first, sums.first, scales.first(), first_cost, "sum of z")
+        measured["mean"] = _divide(noisy, count, frame.live)
+        parts.append(entry)
+    noisy, entry = scales.second(key_second, sums.second, cost)
+    parts.append(entry)
+    measured["second_moment"] = _divide(noisy, count, frame.live)
+
+    second = measured["second_moment"]
+    if config.center == "private":
+        mean = measured["mean"]
+        # The square of a noisy mean is too large by its noise variance: give that back.
+        z_covariance = second.value - (mean.value**2 if diagonal else mean.value[:, None] * mean.value[None, :])
+        z_covariance += mean.std**2 if diagonal else jnp.diag(mean.std**2)
+    else:
+        mean, z_covariance = None, second.value
+    ceiling = None if frame.domain == "box" else 1.0 + paired
+    post, indefinite = _postprocess(z_covariance, second.std, ceiling, config, diagonal)
+    tree = ledger.Seq(tuple(parts))
+    return Release(
+        covariance=frame.covariance(jnp.diag(post) if diagonal else post),
+        mean=None if mean is None else frame.mean(mean.value),
+        measured=measured,
+        center=frame.center,
+        scale=frame.scale,
+        n=n,
+        bounds=bounds,
+        status=bits | jnp.where(indefinite, status.NOT_PSD, status.OK),
+        spent=scales.spent(tree),
+        ledger=tree,
+        config=config,
+        diagnostics=diagnostics,
+        extra={},
+        mechanism=name,
+        relation=config.relation,
+    )
+
+
+class _Scales:
+    """Noise for the sums of one release: Gaussian under a zCDP budget, Laplace under a pure one."""
+
+    def __init__(self, frame: clip.Frame, budget: Any, config: MomentsConfig, diagonal: bool, slack: jax.Array) -> None:
+        self.pure = isinstance(budget, PureDP)
+        self.frame, self.config, self.diagonal, self.slack = frame, config, diagonal, slack
+        self.width = frame.center.shape[0]
+        self.d = jnp.sum(frame.live, dtype=slack.dtype)
+
+    def cost(self, budget: Any) -> jax.Array:
+        """The number that the budget is counted in."""
+        return budget.epsilon if self.pure else budget.rho
+
+    def spent(self, tree: Any) -> Any:
+        """The ledger's total as a budget."""
+        total = ledger.total(tree, "epsilon" if self.pure else "rho")
+        return PureDP(total) if self.pure else ZCDP(total)
+
+    def vector(self, key: jax.Array, value: Any, bounds: tuple[Any, Any], cost: Any, what: str) -> tuple[Any, Any]:
+        """Noise on every entry of a sum whose (l2, l1) sensitivities are `bounds`."""
+        if self.pure:
+            return noise.laplace(key, value, sensitivity=bounds[1] * self.slack, epsilon=cost, what=what)
+        return noise.gaussian(key, value, sensitivity=bounds[0] * self.slack, rho=cost, what=what)
+
+    def first(self) -> tuple[Any, Any]:
+        """(l2, l1) sensitivity of sum z."""
+        about = (self.frame.domain, self.config.relation, self.d)
+        return sensitivity.mean_l2(*about), sensitivity.mean_l1(*about)
+
+    def second(self, key: jax.Array, value: jax.Array, cost: Any) -> tuple[Any, Any]:
+        """Noise on sum z z^T or its diagonal."""
+        domain, relation, paired = self.frame.domain, self.config.relation, self.config.center == "pairs"
+        if self.diagonal:
+            if paired:
+                bounds = [f(domain, self.d, width=self.width) for f in _PAIR_DIAGONAL]
+            else:
+                bounds = [f(domain, relation, self.d, width=self.width) for f in _DIAGONAL]
+            return self.vector(key, value, (bounds[0], bounds[1]), cost, "diagonal of sum of z z^T")
+        if self.pure:
+            if paired:
+                l1 = sensitivity.pair_second_moment_l1(domain, self.d, width=self.width)
+            else:
+                l1 = sensitivity.second_moment_l1(domain, relation, self.d, width=self.width)
+            return noise.symmetric_laplace(key, value, sensitivity=l1 * self.slack, epsilon=cost, what="sum of z z^T")
+        shape = self.triangle()
+        return noise.symmetric_gaussian(
+            key, value, sensitivity=shape.l2 * self.slack, rho=cost, diag=shape.diag, off=shape.off, what="sum of z z^T"
+        )
+
+    def triangle(self) -> sensitivity.Triangle:
+        """Calibration of Gaussian noise on sum z z^T."""
+        kind = self.config.noise
+        if self.config.center == "pairs":
+            return sensitivity.pair_second_moment(self.frame.domain, self.d, kind, width=self.width)
+        return sensitivity.second_moment(self.frame.domain, self.config.relation, self.d, kind, width=self.width)
+
+    def mean_share(self, cost: jax.Array, n: jax.Array) -> jax.Array:
+        """The share of the mean that minimises the predicted squared Frobenius error of the covariance (in z).
+
+        Public inputs only. With noise variances at the whole cost, the second moment errs by A/(1-a)^p and the
+        square of the mean by B/a^p + C/a^(2p): p = 1 for rho, 2 for epsilon. B needs |mean|^2 in z, which nobody
+        knows: a quarter of the largest value possible is assumed.
+        """
+        d, power = self.d, 2.0 if self.pure else 1.0
+        l2, l1 = self.first()
+        variance = (2.0 * (l1 / cost) ** 2 if self.pure else l2**2 / (2.0 * cost)) / n**2
+        typical = 0.25 * (d if self.frame.domain == "box" else jnp.ones_like(d))
+        if self.diagonal:
+            domain, relation = self.frame.domain, self.config.relation
+            l2_second, l1_second = (f(domain, relation, self.d, width=self.width) for f in _DIAGONAL)
+            entries = d
+            linear, square = 4.0 * typical, 2.0 * d
+        elif self.pure:
+            l2_second, l1_second = (
+                0.0,
+                sensitivity.second_moment_l1(self.frame.domain, self.config.relation, d, width=self.width),
+            )
+            entries = d**2
+            linear, square = 2.0 * typical * (d + 1.0), d * (d + 1.0)
+        else:
+            shape = self.triangle()
+            l2_second, l1_second = shape.l2, 0.0
+            entries = shape.diag**2 * d + shape.off**2 * d * (d - 1.0)
+            linear, square = 2.0 * typical * (d + 1.0), d * (d + 1.0)
+        second = (2.0 * (l1_second / cost) ** 2 if self.pure else l2_second**2 / (2.0 * cost)) * entries / n**2
+        # Relative to the second moment's own error, so that nothing overflows in float32.
+        second = jnp.maximum(second, jnp.finfo(second.dtype).tiny)
+        return _minimising_share(linear * variance / second, square * variance / second * variance, power)
+
+
+_DIAGONAL = (sensitivity.diagonal_l2, sensitivity.diagonal_l1)
+_PAIR_DIAGONAL = (sensitivity.pair_diagonal_l2, sensitivity.pair_diagonal_l1)
+
+
+def _minimising_share(b: jax.Array, c: jax.Array, power: float) -> jax.Array:
+    """argmin over a in [0.01, 0.9] of (1-a)^-p + b a^-p + c a^(-2p), differentiable in b and c."""
+
+    def slope(a: jax.Array) -> jax.Array:
+        # The derivative times a^(2p+1)/p: the same root, no large numbers.
+        return a ** (2.0 * power + 1.0) * (1.0 - a) ** (-power - 1.0) - b * a**power - 2.0 * c
+
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        above = slope(middle) > 0
+        return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+    start = (jnp.full_like(b, 0.01), jnp.full_like(b, 0.9))
+    root = jax.lax.stop_gradient(jax.lax.fori_loop(0, 50, halve, start)[0])
+    # One Newton step from the root changes nothing but carries the derivative (implicit function theorem).
+    steepness = jax.lax.stop_gradient(jax.grad(slope)(root))
+    inside = (root > 0.0101) & (root < 0.8999)
+    return jnp.where(inside, root - slope(root) / jnp.where(inside, steepness, 1.0), root)
+
+
+def _divide(sums: noise.Measured, n: jax.Array, live: jax.Array) -> noise.Measured:
+    """A noisy sum as a mean over n; entries of constant columns are known to be 0."""
+    known = ~live if sums.value.ndim < 2 else ~(live[:, None] & live[None, :])
+    return noise.Measured(
+        jnp.where(known, 0.0, sums.value / n), jnp.where(known, 0.0, jnp.broadcast_to(sums.std, sums.value.shape) / n)
+    )
+
+
+def _postprocess(
+    z_covariance: jax.Array, std: jax.Array, ceiling: float | None, config: MomentsConfig, diagonal: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Shrinkage and the PSD step in z, where the noise has one scale; also whether the PSD step changed anything."""
+    # The largest std that noise on the triangle has in any one direction: of u^T W u over unit u.
+    if diagonal:
+        level = jnp.max(std)
+    else:
+        on = jnp.diagonal(std)
+        level = jnp.maximum(jnp.max(on), 2**0.5 * jnp.max(std - jnp.diag(on)))
+    floor = level if config.psd == "floor" else jnp.zeros_like(level)
+    if config.shrink and not diagonal:
+        z_covariance, _ = linalg.shrink_to_diagonal(z_covariance, std)
+    if diagonal:
+        post = z_covariance if config.psd == "none" else jnp.clip(z_covariance, floor, ceiling)
+        return post, jnp.any(z_covariance < 0)
+    # A Cholesky factorisation tells the sign of the spectrum for a tenth of the price of the spectrum.
+    size = jnp.max(jnp.abs(jnp.diagonal(z_covariance)))
+    _, definite = linalg.try_cholesky(
+        z_covariance + (1e-6 * size + jnp.finfo(size.dtype).tiny) * jnp.eye(std.shape[0], dtype=size.dtype)
+    )
+    if config.psd == "none":
+        return z_covariance, ~definite
+    return linalg.psd_project(z_covariance, floor=floor, ceiling=ceiling), ~definite

@@ -1,0 +1,196 @@
+"""What leaves a mechanism: the private covariance and mean with everything needed to use, print, save and load them."""
+
+import io
+import json
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdpcov import _records, linalg, status
+from jaxdpcov._records import record
+from jaxdpcov.privacy import ledger as ledgers
+
+SCHEMA_VERSION = 1
+_MAGIC = "jaxdpcov.release"
+
+
+@record(static=("mechanism", "relation", "columns", "unit", "key_source", "schema_version"))
+class Release:
+    """A private covariance and mean. Every field is public or privatised; the key is in none of them.
+
+    covariance: (d, d), data units, symmetric. mean: (d,), data units, None where the mechanism has none.
+    measured: the noisy statistics as they left the noise, before post-processing: name -> `Measured` (value and
+    per-entry noise std) in frame units z, x = center + scale z. center, scale: (d,), public.
+    n: the row count, public under replace-one, the noisy one under add/remove. status: bits, see `jaxdpcov.status`.
+    spent: the budget the ledger adds up to. ledger: tree of entries. diagnostics, extra: privatised arrays by name.
+    relation: the neighbouring relation. unit: "row" or "person", what one neighbour changes.
+    key_source: "user", "os" (operating-system entropy) or "study" (a guessable seed: protects nobody).
+    """
+
+    covariance: Any
+    mean: Any
+    measured: dict[str, Any]
+    center: Any
+    scale: Any
+    n: Any
+    bounds: Any
+    status: Any
+    spent: Any
+    ledger: Any
+    config: Any
+    diagnostics: dict[str, Any]
+    extra: dict[str, Any]
+    mechanism: str
+    relation: str
+    columns: tuple[str, ...] | None = None
+    unit: str = "row"
+    key_source: str = "user"
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def d(self) -> int:
+        """Number of columns."""
+        return int(self.covariance.shape[-1])
+
+    @property
+    def std(self) -> jax.Array:
+        """(d,) standard deviations, data units; 0 where a noisy variance is negative."""
+        return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance, axis1=-2, axis2=-1), 0.0))
+
+    @property
+    def correlation(self) -> jax.Array:
+        """(d, d) correlation matrix with a unit diagonal; zero off the diagonal of a column without variance."""
+        return linalg.correlation(self.covariance)
+
+    def __str__(self) -> str:
+        return summary(self)
+
+    def to_pandas(self) -> Any:
+        """The covariance as a pandas DataFrame with the column names (pandas must be installed)."""
+        import pandas
+
+        names = column_names(self)
+        return pandas.DataFrame(np.asarray(self.covariance), index=names, columns=names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Covariance, mean, budget and ledger as plain lists and numbers, ready for JSON."""
+        mean = None if self.mean is None else np.asarray(self.mean).tolist()
+        return {
+            "mechanism": self.mechanism,
+            "columns": column_names(self),
+            "n": float(self.n),
+            "relation": self.relation,
+            "unit": self.unit,
+            "key_source": self.key_source,
+            "spent": {type(self.spent).__name__: {k: float(v) for k, v in vars(self.spent).items()}},
+            "status": status.describe(self.status),
+            "mean": mean,
+            "covariance": np.asarray(self.covariance).tolist(),
+            "ledger": ledgers.rows(self.ledger),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the release to one `.npz` file: arrays and JSON, no pickle. An existing file is replaced whole."""
+        arrays: dict[str, np.ndarray] = {}
+        text = json.dumps({"format": _MAGIC, "release": _encode(self, arrays)}, allow_nan=True)
+        buffer = io.BytesIO()
+        arrays["metadata"] = np.frombuffer(text.encode(), np.uint8)
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        temporary = f"{os.fspath(path)}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(buffer.getvalue())
+        os.replace(temporary, path)
+
+
+def load(path: str | os.PathLike[str]) -> Release:
+    """Read a release that `Release.save` wrote. ValueError for anything else; nothing in the file is executed."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            document = json.loads(bytes(stored["metadata"]).decode())
+            arrays = {name: stored[name] for name in stored.files if name != "metadata"}
+        if document["format"] != _MAGIC:
+            raise ValueError("wrong format")
+        version = document["release"]["fields"]["schema_version"]
+    except FileNotFoundError:
+        raise
+    except Exception:
+        raise ValueError(f"{os.fspath(path)} is not a release file of jaxdpcov") from None
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"{os.fspath(path)} has schema version {version}; this jaxdpcov reads up to {SCHEMA_VERSION}")
+    try:
+        release = _decode(document["release"], arrays)
+    except Exception:
+        raise ValueError(f"{os.fspath(path)} is a damaged release file") from None
+    if not isinstance(release, Release):
+        raise ValueError(f"{os.fspath(path)} is not a release file of jaxdpcov")
+    return release
+
+
+def column_names(release: Release) -> list[str]:
+    """The column names of a release, x0..x{d-1} where it has none."""
+    return list(release.columns or (f"x{j}" for j in range(release.d)))
+
+
+def summary(release: Release) -> str:
+    """A short table: who is protected, what was spent, and mean and std by column."""
+    if np.ndim(release.covariance) > 2:
+        lanes = np.shape(release.covariance)[:-2]
+        return f"Release({release.mechanism}, batch {lanes}, d = {release.d})"
+    count = "n" if release.relation == "replace" else "noisy n"
+    unit = {
+        "row": "one row (not one person, where a person can have several rows)",
+        "person": "one person (all their rows)",
+    }[release.unit]
+    lines = [
+        f"{release.mechanism}: {count} = {float(release.n):g}, d = {release.d}, spent {release.spent}",
+        f"protects {unit}; neighbouring relation: {release.relation}",
+    ]
+    if release.key_source == "study":
+        lines.append("FOR STUDY ONLY: the key came from a seed that can be guessed, which protects nobody")
+    lines += [f"status: {text}" for text in status.describe(release.status)]
+    names = column_names(release)
+    shown = min(release.d, 12)
+    width = max(6, *(len(name) for name in names[:shown]))
+    mean = np.full(release.d, np.nan) if release.mean is None else np.asarray(release.mean)
+    std = np.asarray(release.std)
+    lines.append(f"{'column':<{width}}  {'mean':>12}  {'std':>12}")
+    lines += [f"{names[j]:<{width}}  {mean[j]:>12.5g}  {std[j]:>12.5g}" for j in range(shown)]
+    if shown < release.d:
+        lines.append(f"... {release.d - shown} more columns")
+    lines.append("ledger:")
+    for row in ledgers.rows(release.ledger):
+        lines.append("  " + ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
+    return "\n".join(lines)
+
+
+def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """JSON for a tree of records, dicts, tuples and leaves; arrays go to `arrays` under a running name."""
+    if type(value).__name__ in _records.REGISTRY and isinstance(value, _records.REGISTRY[type(value).__name__]):
+        return {"record": type(value).__name__, "fields": {k: _encode(v, arrays) for k, v in vars(value).items()}}
+    if isinstance(value, dict):
+        return {"dict": {k: _encode(v, arrays) for k, v in value.items()}}
+    if isinstance(value, (tuple, list)):
+        return {"tuple": [_encode(v, arrays) for v in value]}
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        name = f"a{len(arrays)}"
+        arrays[name] = np.asarray(value)
+        return {"array": name}
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise TypeError(f"a release cannot hold a {type(value).__name__}")
+
+
+def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if "record" in node:
+        kind = _records.REGISTRY[node["record"]]
+        return _records.build(kind, {k: _decode(v, arrays) for k, v in node["fields"].items()})
+    if "dict" in node:
+        return {k: _decode(v, arrays) for k, v in node["dict"].items()}
+    if "tuple" in node:
+        return tuple(_decode(v, arrays) for v in node["tuple"])
+    return arrays[node["array"]]
