@@ -42,7 +42,7 @@ from jaxdpcov import _checks
 
 _ULP = 2.0**-53  # the relative error of one rounding
 _SMALLEST = math.ulp(0.0)
-_GAUSSIAN_SLACK = 2e-12  # more than the rounding of the Gaussian curve, erfcx included; tested against 60 digits
+_GAUSSIAN_SLACK = 2e-12  # over ten times the rounding of the Gaussian curve where delta is a float, erfcx included
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -294,12 +294,11 @@ def _gaussian_log_delta(mu: float, epsilon: float) -> float:
     half_square = Fraction(mu) ** 2 / 2
     x = _float((Fraction(epsilon) - half_square) / Fraction(mu))
     y = _float((Fraction(epsilon) + half_square) / Fraction(mu))
-    if mu > 0.5 and x <= 0.0:
+    if mu > 1.0 and x <= 0.0:
         upper_tail = special.ndtr(x) + math.exp(-0.5 * x * x - _LOG_SQRT_2PI) * _mills(y)  # = 1 - delta
         return math.log1p(-float(upper_tail) * (1.0 - _GAUSSIAN_SLACK))
-    if mu > 0.5:
+    if mu > 1.0:
         drop = _mills(x) - _mills(y)
-        drop += 1e-14 * _mills(x)
     else:
         # R(x) - R(x + mu) cancels for a small mu: integrate -R' over it, 1 - s R(s) > 0, by ten Gauss nodes.
         nodes, weights = _gauss_nodes()

@@ -152,7 +152,7 @@ def split(total: Any, shares: Sequence[Any]) -> tuple[Any, ...]:
     given = [_positive("shares", share) for share in shares]
     if not given:
         raise ValueError("shares must hold at least one share, got none")
-    together = 1.0 if _checks.is_traced(given) else sum((np.asarray(share) for share in given), np.zeros(()))
+    together: Any = 1.0 if _checks.is_traced(given) else sum(np.asarray(share) for share in given)
     if np.any(abs(together - 1.0) > 1e-6):
         raise ValueError(f"shares must add up to 1, got {tuple(map(_short, given))}")
     if len(given) == 1:

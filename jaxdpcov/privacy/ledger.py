@@ -36,6 +36,13 @@ class Entry:
     cost: Any
 
 
+@record(static=("text",))
+class Remark:
+    """What a reader of the ledger must know although it spent nothing, such as a look outside of the guarantee."""
+
+    text: str
+
+
 @record()
 class Seq:
     """Sequential composition: the costs of the children add up."""
@@ -74,6 +81,8 @@ def total(node: Any, unit: str) -> Any:
     1.0
     """
     _checks.choice("unit", unit, ("rho", "epsilon"))
+    if isinstance(node, Remark):
+        return 0.0
     if isinstance(node, Entry):
         return _price(node, unit)
     totals = [total(child, unit) for child in node.children]
@@ -90,6 +99,8 @@ def entries(node: Any) -> tuple[Entry, ...]:
     >>> [entry.what for entry in entries(Seq((Entry("mean", "gaussian", "rho", 1.0, 1.0, 0.5),)))]
     ['mean']
     """
+    if isinstance(node, Remark):
+        return ()
     if isinstance(node, Entry):
         return (node,)
     return tuple(entry for child in node.children for entry in entries(child))
@@ -118,9 +129,10 @@ def to_dp_event(node: Any) -> Any:
     """The ledger as a `dp_accounting.DpEvent`, for an accountant of that library (which must be installed).
 
     Leave the accountant's neighbouring relation at its default, add-or-remove-one, whatever the release's own
-    relation is. An event counts noise in multiples of a sensitivity, and the accountant then scales for its relation:
-    told replace-one, it takes the multiple to be of the add-or-remove sensitivity and charges twice of it. Ours are
-    multiples of the sensitivity under the release's own relation, where that step has been made already.
+    relation is. An event counts noise in multiples of "the" sensitivity, and an accountant that is told replace-one
+    takes that to be the add-or-remove one and doubles it (PLD, Gaussian noise), refuses the event (PLD, Laplace) or
+    ignores what it was told (RDP). Ours are multiples of the sensitivity under the release's own relation, where
+    that step has been made already.
 
     Gaussian and Laplace noise become `GaussianDpEvent` and `LaplaceDpEvent` with scale / sensitivity. A selection
     becomes a `ZCDpEvent` of its price, which the RDP accountant takes and the PLD accountant does not. `Seq` becomes
@@ -186,6 +198,8 @@ def _concrete(node: Any, caller: str) -> Any:
 
 
 def _rows(node: Any, block: str) -> list[dict[str, Any]]:
+    if isinstance(node, Remark):
+        return [{"what": block + node.text, "kind": "remark"}]
     if isinstance(node, Entry):
         about = {"what": block + node.what, "kind": node.kind, "sensitivity": node.sensitivity, "scale": node.scale}
         return [about | {node.unit: node.cost}]
@@ -200,6 +214,8 @@ def _rows(node: Any, block: str) -> list[dict[str, Any]]:
 def _event(library: Any, node: Any) -> Any:
     if isinstance(node, Seq):
         return library.ComposedDpEvent([_event(library, child) for child in node.children])
+    if isinstance(node, Remark):
+        return library.NoOpDpEvent()
     if isinstance(node, Par):
         if not node.children:
             return library.NoOpDpEvent()
@@ -224,6 +240,8 @@ def _dominates(dearest: Any, other: Any) -> bool:
 
 def _shape(node: Any) -> Any:
     """The tree of kinds, without names and numbers."""
+    if isinstance(node, Remark):
+        return node.text
     if isinstance(node, Entry):
         return node.kind, node.unit
     return type(node).__name__, tuple(_shape(child) for child in node.children)
