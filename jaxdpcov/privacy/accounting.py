@@ -56,7 +56,8 @@ def epsilon_of_rho(rho: float, delta: float) -> float:
     Returns:
         epsilon >= 0; exactly 0 where rho is so small that (0, delta)-DP holds already.
 
-    Edge cases: never above `epsilon_of_rho_simple`. Traced numbers raise: convert outside jit.
+    Edge cases: never above `epsilon_of_rho_simple`. Close to the rho where epsilon reaches 0 it is a small difference,
+    good to 1e-15 of rho (alpha - 1) rather than of itself. Traced numbers raise: convert outside jit.
 
     References: Canonne, Kamath, Steinke 2020, Proposition 12.
 
@@ -65,7 +66,10 @@ def epsilon_of_rho(rho: float, delta: float) -> float:
     5.221534
     """
     rho, delta = _positive("rho", rho), _probability("delta", delta)
-    return _epsilon_and_order(rho, delta)[0]
+    log_inverse = -math.log(delta)
+    t = _order(lambda t: math.log(rho * t * t + math.log1p(t)) - math.log(log_inverse))
+    terms = (rho, rho * t, -math.log1p(1.0 / t), log_inverse / t, -math.log1p(t) / t)
+    return min(max(math.fsum(terms) + _rounding(terms), 0.0), epsilon_of_rho_simple(rho, delta))
 
 
 def delta_of_rho(rho: float, epsilon: float) -> float:
@@ -87,7 +91,11 @@ def delta_of_rho(rho: float, epsilon: float) -> float:
     '1.000000000e-06'
     """
     rho, epsilon = _positive("rho", rho), _not_negative("epsilon", epsilon)
-    return min(_delta_at_best_order(rho, epsilon), delta_of_rho_simple(rho, epsilon))
+    gap = rho - epsilon
+    t = _order(lambda t: gap + 2.0 * rho * t - math.log1p(1.0 / t))
+    terms = (gap, rho * t, -math.log1p(1.0 / t))
+    log_delta = t * (math.fsum(terms) + _rounding(terms)) - math.log1p(t)
+    return min(_exp_up(log_delta * (1.0 - 8.0 * _ULP)), delta_of_rho_simple(rho, epsilon))
 
 
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
@@ -250,22 +258,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 # -- the zCDP curve ----------------------------------------------------------------------------------------------
-
-
-def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
-    log_inverse = -math.log(delta)
-    t = _order(lambda t: math.log(rho * t * t + math.log1p(t)) - math.log(log_inverse))
-    terms = (rho, rho * t, -math.log1p(1.0 / t), log_inverse / t, -math.log1p(t) / t)
-    tight = max(math.fsum(terms) + _rounding(terms), 0.0)
-    return min(tight, epsilon_of_rho_simple(rho, delta)), t
-
-
-def _delta_at_best_order(rho: float, epsilon: float) -> float:
-    gap = rho - epsilon
-    t = _order(lambda t: gap + 2.0 * rho * t - math.log1p(1.0 / t))
-    terms = (gap, rho * t, -math.log1p(1.0 / t))
-    log_delta = t * (math.fsum(terms) + _rounding(terms)) - math.log1p(t)
-    return _exp_up(log_delta * (1.0 - 8.0 * _ULP))
 
 
 def _order(equation: Callable[[float], float]) -> float:
