@@ -61,7 +61,10 @@ def test_bytes_that_are_no_utf8_are_missing() -> None:
 )
 def test_every_text_type_of_arrow(arrow_type: pa.DataType) -> None:
     plain = pa.array(["1", None, "x"])
-    cells = plain.dictionary_encode() if pa.types.is_dictionary(arrow_type) else plain.cast(arrow_type)
+    try:
+        cells = plain.dictionary_encode() if pa.types.is_dictionary(arrow_type) else plain.cast(arrow_type)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow does not make the type")
     assert arrow_kind(cells.type) is Kind.TEXT
     assert texts(cells).to_pylist() == ["1", "", "x"]
     np.testing.assert_array_equal(numbers(cells), [1, np.nan, np.nan])
@@ -84,7 +87,8 @@ def test_declared_numbers(arrow_type: pa.DataType, expected: list[float]) -> Non
     if pa.types.is_decimal(arrow_type):
         cells = pa.array([Decimal(3), None, Decimal(5)], arrow_type)
     else:
-        cells = pa.array([None] * 3 if arrow_type == pa.null() else [3, None, last], arrow_type)
+        whole = None if arrow_type == pa.null() else np.float16 if arrow_type == pa.float16() else int
+        cells = pa.array([None] * 3 if whole is None else [whole(3), None, whole(last)], arrow_type)
     assert arrow_kind(arrow_type) is Kind.NUMBER
     np.testing.assert_array_equal(numbers(cells), expected)
     np.testing.assert_array_equal(numbers(pa.array([True, None, False])), [1, np.nan, 0])
