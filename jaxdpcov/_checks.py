@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_NUMBERS = (int, float, np.number, np.ndarray, np.bool_)
+_NUMBERS = (int, float, np.number, np.ndarray)
 
 
 def is_traced(*trees: Any) -> bool:
@@ -26,9 +26,9 @@ def concrete(name: str, value: Any) -> np.ndarray | None:
     if isinstance(value, (*_NUMBERS, list, tuple, jax.Array)) and not isinstance(value, bool):
         try:
             return np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
-    raise TypeError(f"{name} must be a number, got {_show(value)}")
+    raise TypeError(f"{name} must be a number that a float can hold, got {_show(value)}")
 
 
 def positive(name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ One map serves all mechanisms. A frame turns public bounds into `z`: the unit l2
 `covariance` and `mean` take results back to the user's units.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -57,6 +58,7 @@ class Frame:
         return self.center + self.scale * z_mean
 
 
+@functools.partial(jax.jit, static_argnames=("d", "dtype"))
 def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
     """The frame of `Bounds.l2` or `Bounds.box` for d columns, in floating type `dtype`."""
 

@@ -235,7 +235,7 @@ def _block_step(f: BlockSum) -> Callable[..., Any]:
 
     @jax.jit
     def step(total: Any, block: jax.Array, weights: jax.Array, args: tuple[Any, ...]) -> Any:
-        part = f(block, weights, *args)
+        part = ArrayRows(block, weights).reduce(f, *args)  # in slices that stay in cache
         return part if total is None else _add(total, part)
 
     return step

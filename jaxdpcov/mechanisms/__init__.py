@@ -1,1 +1,5 @@
-"""The mechanisms, one file each, behind one signature."""
+"""The mechanisms, one file each, behind one signature. Importing this package registers them all."""
+
+from jaxdpcov.mechanisms import gaussian
+
+__all__ = ["gaussian"]

@@ -49,7 +49,7 @@ def mechanism(
 
         @functools.wraps(core)
         def run(key: Any, rows: Rows, budget: Any, bounds: Any, config: Any) -> Release:
-            return core(fold(key, (name, budget, bounds, config)), rows, budget, bounds, config)
+            return core(fold(key, name, (budget, bounds, config)), rows, budget, bounds, config)
 
         compiled = jax.jit(run)
 
@@ -77,15 +77,15 @@ def mechanism(
     return decorate
 
 
-def fold(key: jax.Array, tree: Any) -> jax.Array:
-    """`key` folded with every public input of a release.
+@functools.partial(jax.jit, static_argnames="name")
+def fold(key: jax.Array, name: str, public: Any) -> jax.Array:
+    """`key` folded with the name of a mechanism and every public input of a release.
 
     One key at two budgets would otherwise give the same draws at two scales, and the exact statistic by subtraction.
     """
-    leaves, structure = jax.tree_util.tree_flatten(tree)
-    static = [leaf for leaf in leaves if isinstance(leaf, str)]
-    key = jax.random.fold_in(key, zlib.crc32(f"{static} {structure}".encode()))
-    words = [_words(leaf) for leaf in leaves if not isinstance(leaf, str)]
+    leaves, structure = jax.tree_util.tree_flatten(public)
+    key = jax.random.fold_in(key, zlib.crc32(f"{name} {structure}".encode()))
+    words = [_words(leaf) for leaf in leaves]
     if not words:
         return key
     flat = jnp.concatenate(words)

@@ -1,0 +1,222 @@
+"""The one call for people with raw data: a file, an array or a data frame in, a private release out."""
+
+import contextlib
+import dataclasses
+import difflib
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdpcov import _checks
+from jaxdpcov.bounds import Bounds
+from jaxdpcov.data.io import Table, open_table
+from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
+from jaxdpcov.privacy import ledger
+from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP
+from jaxdpcov.release import Release
+
+#: The method of `estimate` and of the command line unless one is named.
+DEFAULT_METHOD = "gaussian"
+
+
+def estimate(
+    data: Any,
+    *,
+    bounds: Any,
+    rho: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    method: str = DEFAULT_METHOD,
+    center: str = "private",
+    relation: str = "replace",
+    columns: Sequence[str] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    person: str | None = None,
+    max_rows: int | None = None,
+    missing: str = "row",
+    key: Any = None,
+    progress: Callable[[int, int | None], None] | None = None,
+    **options: Any,
+) -> Release:
+    """Release a private covariance and mean of raw data, in float64 whatever JAX's global setting is.
+
+    Formal guarantee: that of the mechanism `method` at the budget given, for one row, or for one person where
+    `person` names the column that says whose row it is. Operating-system entropy makes the key unless one is given.
+
+    Args:
+        data: path of a CSV, Parquet, npy or npz file (read in blocks), NumPy array (n, d), pandas or polars
+            DataFrame, pyarrow Table or Dataset.
+        bounds: public bounds: a mapping {column: (low, high)} with an entry for every column used, or `Bounds.l2`,
+            `Bounds.box` in the order of the columns. Indicators of `categories` have bounds (0, 1) already.
+        rho, epsilon, delta: the budget: `rho` (zCDP), `epsilon` with `delta`, or `epsilon` alone (pure DP).
+        method: name of a mechanism.
+        center: "private" (measure the mean), "zero" (moments about the public centre) or "pairs".
+        relation: "replace" (n is public) or "add_remove".
+        columns: names of the columns to use; all of them unless given.
+        categories: {column: public list of its values}: the column becomes 0/1 indicators `column=value`.
+        person, max_rows: one contribution for each person: at most `max_rows` of their rows, sharing weight one.
+        missing: what happens to a row with a missing or non-finite cell. "row": it becomes the centre of the bounds.
+            "cell": the cell does. "error": refused, a look at the data without privacy that the ledger records.
+        key: None (operating-system entropy), a JAX PRNG key, or an integer seed, which makes a release for study
+            only: a seed can be guessed.
+        progress: called with (done, total) as a file is read, in bytes or rows; total may be None.
+        **options: fields of the mechanism's config, such as `mean_share=0.3` or `psd="floor"`.
+
+    Returns:
+        `Release` of NumPy arrays, float64, with column names.
+
+    Raises:
+        ValueError, TypeError: one line that names the argument and what is allowed.
+        DataError: the data are no table of numbers; the message names a line or column, never a value.
+
+    >>> import numpy as np
+    >>> from jaxdpcov import estimate
+    >>> rows = np.random.default_rng(0).uniform(0, 100, (500, 2))
+    >>> release = estimate(rows, bounds={"x0": (0, 100), "x1": (0, 100)}, rho=0.5)
+    >>> release.covariance.shape, release.key_source
+    ((2, 2), 'os')
+    """
+    mechanism = _mechanism(method)
+    budget = _budget(mechanism, rho, epsilon, delta)
+    _checks.choice("missing", missing, ("row", "cell", "error"))
+    with jax.enable_x64(True):
+        typed, source = _key(key)
+        config = _config(mechanism, {"center": center, "relation": relation, **options})
+        table = open_table(
+            data,
+            columns=columns,
+            categories=categories,
+            person=person,
+            max_rows=max_rows,
+            selection_key=_selection_key(typed),
+            progress=progress,
+        )
+        box = _bounds(bounds, table)
+        if missing != "row":
+            table = table.with_missing(missing, _centers(box, table.d) if missing == "cell" else None)
+        release = mechanism.function(typed, _rows(data, table, center), budget, box, config=config)
+        release = jax.tree_util.tree_map(np.asarray, release)
+    tree = release.ledger
+    if missing == "error":
+        tree = ledger.Seq((ledger.Remark("missing cells: looked for without privacy"), tree))
+    return dataclasses.replace(
+        release,
+        ledger=tree,
+        columns=tuple(table.columns),
+        unit="row" if person is None else "person",
+        key_source=source,
+    )
+
+
+def _mechanism(method: str) -> Mechanism:
+    if method not in MECHANISMS:
+        close = difflib.get_close_matches(str(method), MECHANISMS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"method must be one of {', '.join(MECHANISMS)}; got {method!r}{hint}")
+    return MECHANISMS[method]
+
+
+def _budget(mechanism: Mechanism, rho: Any, epsilon: Any, delta: Any) -> Any:
+    """Exactly one of rho, epsilon with delta, or epsilon alone, in a form that the mechanism takes."""
+    if (rho is None) == (epsilon is None):
+        raise ValueError("give exactly one budget: rho=0.5, or epsilon=1.0 with delta=1e-6, or epsilon=1.0 (pure DP)")
+    if rho is not None:
+        if delta is not None:
+            raise ValueError("delta goes with epsilon, not with rho")
+        if ZCDP not in mechanism.budgets:
+            raise ValueError(f"{mechanism.name} is pure DP: give epsilon= (PureDP.from_zcdp(rho) has the price rho)")
+        return ZCDP(rho)
+    if delta is not None:
+        if ZCDP not in mechanism.budgets:
+            raise ValueError(f"{mechanism.name} is pure DP: give epsilon= without delta=")
+        return ApproxDP(epsilon, delta)
+    if PureDP not in mechanism.budgets:
+        pure = ", ".join(name for name, each in MECHANISMS.items() if PureDP in each.budgets)
+        raise ValueError(
+            f"{mechanism.name} has no pure-DP form: give delta= as well (say 1e-6), or use a method that has one ({pure})"
+        )
+    return PureDP(epsilon)
+
+
+def _config(mechanism: Mechanism, chosen: dict[str, Any]) -> Any:
+    """The mechanism's config from keywords; defaults that it does not know are dropped, anything else is named."""
+    fields = {field.name: field for field in dataclasses.fields(mechanism.config)}
+    for name, default in (("center", "private"), ("relation", "replace")):
+        if name not in fields and chosen[name] == default:
+            del chosen[name]
+    for name in chosen:
+        if name not in fields:
+            raise ValueError(f"{mechanism.name} has no option {name!r}; it has {', '.join(fields)}")
+    return mechanism.config(**chosen)
+
+
+def _key(key: Any) -> tuple[jax.Array, str]:
+    """The key and where it came from: "os", "user" or "study"."""
+    if key is None:
+        words = jax.random.key_data(jax.random.key(0)).shape[0]
+        entropy = np.frombuffer(secrets.token_bytes(4 * words), np.uint32)
+        return jax.random.wrap_key_data(jax.numpy.asarray(entropy)), "os"
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        return jax.random.key(int(key)), "study"
+    return _checks.typed_key(key), "user"
+
+
+def _selection_key(key: jax.Array) -> bytes:
+    """Bytes that decide which rows of a person are kept, from a stream of the key that nothing else uses."""
+    words = jax.random.bits(jax.random.fold_in(key, 0x726F7773), (8,), jax.numpy.uint32)
+    return np.asarray(words).tobytes()
+
+
+def _bounds(bounds: Any, table: Table) -> Bounds:
+    """Bounds by column name as a box in the order of the table's columns."""
+    if isinstance(bounds, Bounds):
+        return bounds
+    if not isinstance(bounds, Mapping):
+        raise TypeError(
+            "bounds must be a mapping such as {'age': (0, 120)}, Bounds.box(lower, upper) or Bounds.l2(radius); "
+            f"got {type(bounds).__name__}"
+        )
+    known = dict(bounds)
+    for name in table.indicators:
+        known.setdefault(name, (0.0, 1.0))
+    lower, upper = [], []
+    for name in table.columns:
+        if name not in known:
+            raise ValueError(
+                f"bounds has no entry for column {name!r}: add one, such as {{{name!r}: (0, 100)}}, or leave the "
+                "column out with columns="
+            )
+        try:
+            low, high = (float(end) for end in known.pop(name))
+        except (TypeError, ValueError):
+            raise ValueError(f"bounds of column {name!r} must be two numbers (low, high)") from None
+        if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+            raise ValueError(f"bounds of column {name!r} must be finite with low <= high, got ({low:g}, {high:g})")
+        lower.append(low)
+        upper.append(high)
+    if known:
+        raise ValueError(f"bounds has an entry for {next(iter(known))!r}, which is none of the columns used")
+    return Bounds.box(np.array(lower), np.array(upper))
+
+
+def _centers(box: Any, d: int) -> np.ndarray:
+    """The public centre of each column, which stands in for a missing cell."""
+    if hasattr(box, "lower"):
+        return np.broadcast_to(0.5 * np.asarray(box.lower, float) + 0.5 * np.asarray(box.upper, float), (d,))
+    return np.broadcast_to(np.asarray(0.0 if box.center is None else box.center, float), (d,))
+
+
+def _rows(data: Any, table: Table, center: str) -> Rows:
+    """A stream of blocks, so that another number of rows compiles nothing; an array where pairs must be drawn."""
+    if center == "pairs" and not isinstance(data, (str, os.PathLike)):
+        values, weights = table.read()
+        return Rows.array(values, weights, table.n)
+    block_rows = table.block_rows
+    with contextlib.suppress(TypeError):  # no n before the first pass
+        block_rows = min(block_rows, max(256, 1 << (int(table.n) - 1).bit_length()))  # type: ignore[arg-type]
+    return Rows.chunked(table.blocks, d=table.d, n=table.n, block_rows=block_rows, weighted=table.weighted)
