@@ -74,7 +74,7 @@ def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
         lower, upper = column(bounds.lower), column(bounds.upper)
         scale = 0.5 * upper - 0.5 * lower
         valid = jnp.all(jnp.isfinite(lower) & jnp.isfinite(upper) & (lower <= upper))
-        return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, upper > lower, valid)
+        return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, scale > 0, valid)
     raise TypeError(f"expected Bounds.l2 or Bounds.box, got {type(bounds).__name__}")
 
 
@@ -93,11 +93,14 @@ def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
     finite = largest < jnp.inf
     x = jnp.where(finite, x, jnp.zeros_like(x))
-    largest = jnp.where(finite, jnp.maximum(largest, tiny), jnp.ones_like(largest))
+    # Within [tiny, 1/tiny] its inverse is a normal number; a subnormal one may be flushed to 0, and the norm with it.
+    largest = jnp.where(finite, jnp.clip(largest, tiny, 1.0 / tiny), jnp.ones_like(largest))
     unit = x * (1.0 / largest)
     # At least 1 but for rounding and rows below `tiny`; the floor keeps the square root differentiable there.
     norm = largest * jnp.sqrt(jnp.maximum(jnp.sum(unit * unit, axis=-1, keepdims=True), 0.5))
-    shrink = (radius / norm) * (1.0 - (8 + 0.5 * x.shape[-1]) * eps)
+    ratio = radius / norm
+    # A subnormal ratio has too few digits for the margin: such a row is dropped to 0 instead.
+    shrink = jnp.where(ratio >= tiny, ratio, jnp.zeros_like(ratio)) * (1.0 - (8 + 0.5 * x.shape[-1]) * eps)
     return x * jnp.where(norm <= radius, jnp.ones_like(norm), shrink)
 
 

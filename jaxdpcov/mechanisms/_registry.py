@@ -84,7 +84,9 @@ def fold(key: jax.Array, name: str, public: Any) -> jax.Array:
     One key at two budgets would otherwise give the same draws at two scales, and the exact statistic by subtraction.
     """
     leaves, structure = jax.tree_util.tree_flatten(public)
-    key = jax.random.fold_in(key, zlib.crc32(f"{name} {structure}".encode()))
+    # Shapes too: ([0, 1], 2) and (0, [1, 2]) are different boxes of the same words.
+    shapes = [np.shape(leaf) for leaf in leaves]
+    key = jax.random.fold_in(key, zlib.crc32(f"{name} {structure} {shapes}".encode()))
     words = [_words(leaf) for leaf in leaves]
     if not words:
         return key
@@ -98,7 +100,7 @@ def fold(key: jax.Array, name: str, public: Any) -> jax.Array:
 
 
 def _words(leaf: Any) -> jax.Array:
-    """The bits of a leaf as uint32 words; shapes enter through the tree only where they broadcast alike."""
+    """The bits of a leaf as uint32 words."""
     array = jax.lax.stop_gradient(jnp.asarray(leaf))
     if array.dtype == jnp.bool_:
         array = array.astype(jnp.uint32)
@@ -118,15 +120,17 @@ def _number(dtype: Any, leaf: Any) -> Any:
         return jnp.asarray(leaf, dtype)
     exact = np.asarray(leaf, np.float64)
     rounded = exact.astype(dtype)
-    return jnp.asarray(np.where(rounded > exact, np.nextafter(rounded, np.asarray(0, dtype)), rounded).astype(dtype))
+    return jnp.asarray(np.where(rounded > exact, np.nextafter(rounded, np.asarray(-np.inf, dtype)), rounded).astype(dtype))
 
 
 def _budget(name: str, budget: Any, allowed: tuple[type, ...]) -> Any:
     """The budget in a unit that the mechanism accounts in, or one line that says what to do."""
-    if isinstance(budget, allowed):
-        return budget
     if not isinstance(budget, (ZCDP, PureDP, ApproxDP)):
         raise TypeError(f"budget must be ZCDP(rho), PureDP(epsilon) or ApproxDP(epsilon, delta), got {budget!r}")
+    if any(np.ndim(number) for number in vars(budget).values()):
+        raise ValueError(f"budget must be one budget, got {budget!r}; use jax.vmap over budgets")
+    if isinstance(budget, allowed):
+        return budget
     if isinstance(budget, ApproxDP) and ZCDP in allowed:
         return to_zcdp(budget)
     if isinstance(budget, PureDP):
@@ -145,8 +149,9 @@ def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int) -> Any:
     for field, value in vars(bounds).items():
         if np.ndim(value) == 1 and np.shape(value) != (d,):
             raise ValueError(f"{field} must have one entry for each of the {d} columns, got shape {np.shape(value)}")
-        if np.ndim(value) == 2 and np.shape(value) != (d, d):
-            raise ValueError(f"{field} must have shape ({d}, {d}), got {np.shape(value)}")
+        if np.ndim(value) >= 2 and not (isinstance(bounds, SpectrumBounds) and np.shape(value) == (d, d)):
+            allows = f" or the shape ({d}, {d})" if isinstance(bounds, SpectrumBounds) else ""
+            raise ValueError(f"{field} must have one entry for each column{allows}, got shape {np.shape(value)}")
     return bounds
 
 

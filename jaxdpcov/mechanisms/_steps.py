@@ -14,6 +14,7 @@ from jaxdpcov import _checks, linalg, status
 from jaxdpcov._records import record
 from jaxdpcov.data import clip
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms._registry import fold
 from jaxdpcov.privacy import ledger, noise, sensitivity
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
 from jaxdpcov.release import Release
@@ -113,8 +114,10 @@ def _finish(
     diagonal: bool,
 ) -> Release:
     """All that follows the pass over rows: noise on the sums, centring, post-processing, the way back to data units."""
-    key_count, key_first, key_second = jax.random.split(key, 3)
     paired = config.center == "pairs"
+    if config.relation == "replace":
+        key = fold(key, name, n)  # n is public, and the share of the mean depends on it
+    key_count, key_first, key_second = jax.random.split(key, 3)
     valid = frame.valid if config.relation == "add_remove" else frame.valid & (n >= 1.0 + paired)
     scales = _Scales(frame, budget, config, diagonal, jnp.where(valid, sensitivity.slack(n.dtype), jnp.nan))
     cost, parts, measured, diagnostics = scales.cost(budget), [], {}, {}
@@ -150,6 +153,9 @@ def _finish(
     ceiling = None if frame.domain == "box" else 1.0 + paired
     post, indefinite = _postprocess(z_covariance, second.std, ceiling, config, diagonal)
     tree = ledger.Seq(tuple(parts))
+    spent = scales.spent(tree)
+    # A share outside (0, 1), which nothing could refuse while it was traced, shows in the parts.
+    bits |= jnp.where(jnp.isnan(scales.cost(spent)), status.INVALID_BUDGET, status.OK)
     return Release(
         covariance=frame.covariance(jnp.diag(post) if diagonal else post),
         mean=None if mean is None else frame.mean(mean.value),
@@ -159,7 +165,7 @@ def _finish(
         n=n,
         bounds=bounds,
         status=bits | jnp.where(indefinite, status.NOT_PSD, status.OK),
-        spent=scales.spent(tree),
+        spent=spent,
         ledger=tree,
         config=config,
         diagnostics=diagnostics,
@@ -313,6 +319,7 @@ def _postprocess(
     _, definite = linalg.try_cholesky(
         z_covariance + (1e-6 * size + jnp.finfo(size.dtype).tiny) * jnp.eye(std.shape[0], dtype=size.dtype)
     )
+    indefinite = ~definite & jnp.isfinite(size)  # NaN has a status of its own
     if config.psd == "none":
-        return z_covariance, ~definite
-    return linalg.psd_project(z_covariance, floor=floor, ceiling=ceiling), ~definite
+        return z_covariance, indefinite
+    return linalg.psd_project(z_covariance, floor=floor, ceiling=ceiling), indefinite
