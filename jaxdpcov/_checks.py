@@ -28,7 +28,7 @@ def concrete(name: str, value: Any) -> np.ndarray | None:
             return np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             pass
-    raise TypeError(f"{name} must be a number that a float can hold, got {_show(value)}")
+    raise TypeError(f"{name} must be a number, got {_show(value)}")
 
 
 def positive(name: str, value: Any) -> None:

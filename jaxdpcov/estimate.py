@@ -138,7 +138,7 @@ def _budget(mechanism: Mechanism, rho: Any, epsilon: Any, delta: Any) -> Any:
     if PureDP not in mechanism.budgets:
         pure = ", ".join(name for name, each in MECHANISMS.items() if PureDP in each.budgets)
         raise ValueError(
-            f"{mechanism.name} has no pure-DP form: give delta= as well (say 1e-6), or use a method that has one ({pure})"
+            f"{mechanism.name} has no pure-DP form: give delta= as well (say 1e-6), or a method that has one ({pure})"
         )
     return PureDP(epsilon)
 
