@@ -26,7 +26,7 @@ def correlation(cov: Any) -> Array:
 
     Edge cases:
         A column whose variance is 0 (or negative, as noise can make it) has no correlation with anything: its row is
-        that of the identity. A non-finite entry gives NaN in its own row and column, or at its own place.
+        that of the identity. A non-finite entry gives NaN throughout.
 
     >>> from jaxdpcov import linalg
     >>> linalg.correlation([[4.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).tolist()
@@ -35,15 +35,16 @@ def correlation(cov: Any) -> Array:
     return _correlation(symmetrize(cov))
 
 
+@jax.jit
 def _correlation(cov: Array) -> Array:
     variance = jnp.diagonal(cov, axis1=-2, axis2=-1)
-    absent = variance <= 0  # False for NaN, which so passes on
+    absent = variance <= 0
     std = jnp.sqrt(jnp.where(absent, 1.0, variance))
     # The product of two stds neither under- nor overflows, and commutes to the last bit.
     ratio = jnp.clip(cov / (std[..., :, None] * std[..., None, :]), -1.0, 1.0)
     ratio = jnp.where(absent[..., :, None] | absent[..., None, :], 0.0, ratio)
-    unit = jnp.where(jnp.isfinite(variance), 1.0, jnp.nan).astype(cov.dtype)
-    return jnp.where(eye_like(cov) == 1, unit[..., None, :], ratio)
+    finite = jnp.all(jnp.isfinite(cov), axis=(-2, -1), keepdims=True)
+    return jnp.where(finite, jnp.where(eye_like(cov) == 1, 1.0, ratio), jnp.nan)
 
 
 def nearest_correlation(a: Any) -> tuple[Array, Array]:

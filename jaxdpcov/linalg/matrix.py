@@ -67,6 +67,9 @@ def _cholesky_jvp(primals: Any, tangents: Any) -> Any:
     return (lower, ok), (matmul(lower, inner), np.zeros(ok.shape, jax.dtypes.float0))
 
 
+_compiled_cholesky = jax.jit(_cholesky)
+
+
 def try_cholesky(a: Any) -> tuple[Array, Array]:
     """Cholesky factor of a matrix and whether it exists, without NaN.
 
@@ -83,7 +86,7 @@ def try_cholesky(a: Any) -> tuple[Array, Array]:
     >>> bool(ok), lower.diagonal().tolist()
     (False, [1.0, 1.0])
     """
-    return _cholesky(symmetrize(a))
+    return _compiled_cholesky(symmetrize(a))
 
 
 def eye_like(a: Array) -> Array:
@@ -114,6 +117,8 @@ def smat(v: Any) -> Array:
     d = (math.isqrt(8 * v.shape[-1] + 1) - 1) // 2 if v.ndim else 0
     if d == 0 or d * (d + 1) // 2 != v.shape[-1]:
         raise ValueError(f"v must have d(d+1)/2 entries on its last axis, got shape {v.shape}")
+    if not jnp.issubdtype(v.dtype, jnp.floating):
+        v = v.astype(jnp.asarray(0.0).dtype)
     rows, cols = np.triu_indices(d)
     where = np.zeros((d, d), np.int32)
     where[rows, cols] = where[cols, rows] = np.arange(rows.size)

@@ -42,10 +42,14 @@ def shrink_to_diagonal(cov: Any, noise_std: Any) -> tuple[Array, Array]:
     (0.3333, [1.1, 0.0667, 0.0667])
     """
     cov = symmetrize(cov)
-    d = cov.shape[-1]
     std = jnp.asarray(noise_std).astype(cov.dtype)
     std = jnp.broadcast_to(std, np.broadcast_shapes(std.shape, cov.shape))
-    cov = jnp.broadcast_to(cov, std.shape)
+    return _shrink(jnp.broadcast_to(cov, std.shape), std)
+
+
+@jax.jit
+def _shrink(cov: Array, std: Array) -> tuple[Array, Array]:
+    d = cov.shape[-1]
     off = jnp.broadcast_to(~np.eye(d, dtype=bool), cov.shape)
     x, s = jnp.where(off, cov, 0.0), jnp.where(off, std, 0.0)
     # Squares of numbers of order one, whatever the units; the scale cancels from the weight.

@@ -48,6 +48,12 @@ def _eigh(a: Array) -> tuple[Array, Array]:
     return jnp.where(finite[..., 0], jnp.ldexp(values, exponent[..., 0]), jnp.nan), vectors
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _apply(function: _Spectral, a: Array, params: tuple[Array, ...]) -> Array:
+    """V function(values) V^T, compiled as one piece also where a person calls it eagerly."""
+    return _spectral(function, a, params)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _spectral(function: _Spectral, a: Array, params: tuple[Array, ...]) -> Array:
     values, vectors = _eigh(a)
@@ -94,7 +100,7 @@ def spectral_map(a: Any, function: Callable[..., Array], *params: Any) -> Array:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     a = symmetrize(a)
-    return _spectral(_smooth(function), a, tuple(per_matrix("a parameter", p, a) for p in params))
+    return _apply(_smooth(function), a, tuple(per_matrix("a parameter", p, a) for p in params))
 
 
 @functools.lru_cache(maxsize=64)
@@ -237,7 +243,7 @@ def powm(a: Any, exponent: Any, floor: Any = 0.0) -> Array:
     [[8.0, 0.0], [0.0, 8.0]]
     """
     a = symmetrize(a)
-    return _spectral(_POWER, a, (per_matrix("floor", floor, a), per_matrix("exponent", exponent, a)))
+    return _apply(_POWER, a, (per_matrix("floor", floor, a), per_matrix("exponent", exponent, a)))
 
 
 def sqrtm(a: Any) -> Array:
@@ -273,7 +279,7 @@ def logm(a: Any, floor: Any = 0.0) -> Array:
     [[0.0, 0.0], [0.0, 0.0]]
     """
     a = symmetrize(a)
-    return _spectral(_LOG, a, (per_matrix("floor", floor, a),))
+    return _apply(_LOG, a, (per_matrix("floor", floor, a),))
 
 
 def top_projector(a: Any, k: int) -> Array:
@@ -289,7 +295,7 @@ def top_projector(a: Any, k: int) -> Array:
     a = symmetrize(a)
     if not 1 <= k <= a.shape[-1]:
         raise ValueError(f"k must satisfy 1 <= k <= d = {a.shape[-1]}, got {k}")
-    return _spectral(_top(k), a, ())
+    return _apply(_top(k), a, ())
 
 
 @functools.lru_cache(maxsize=64)
