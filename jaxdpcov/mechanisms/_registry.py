@@ -120,7 +120,9 @@ def _number(dtype: Any, leaf: Any) -> Any:
         return jnp.asarray(leaf, dtype)
     exact = np.asarray(leaf, np.float64)
     rounded = exact.astype(dtype)
-    return jnp.asarray(np.where(rounded > exact, np.nextafter(rounded, np.asarray(-np.inf, dtype)), rounded).astype(dtype))
+    return jnp.asarray(
+        np.where(rounded > exact, np.nextafter(rounded, np.asarray(-np.inf, dtype)), rounded).astype(dtype)
+    )
 
 
 def _budget(name: str, budget: Any, allowed: tuple[type, ...]) -> Any:
