@@ -44,8 +44,9 @@ def audit(
 ) -> AuditResult:
     """Attack a mechanism on two neighbouring data sets and bound its epsilon at `delta` from below.
 
-    All runs are one compiled batch. The attack is the linear test that best separates the released numbers, learned
-    on half of the runs (direction, threshold and side); the other half bounds its error rates by Clopper-Pearson.
+    All runs are one compiled batch. The attack is the linear test that best separates all numbers of the release
+    (which of them are finite included), learned on half of the runs (direction, threshold and side); the other half
+    bounds its error rates by Clopper-Pearson.
 
     Args:
         key: PRNG key of the audit.
@@ -73,35 +74,33 @@ def audit(
     _checks.between("delta", delta, 0.0, 1.0, open_ends=False)
     _checks.between("confidence", confidence, 0.0, 1.0)
     call = functools.partial(mechanism, budget=budget, bounds=bounds, config=config)
-    keys = jax.random.split(key)
+    run = _runner(call, max(2, min(batch_size, draws)))
     with_row, without = (
-        _runs(call, each, jnp.asarray(data), draws, batch_size) for each, data in zip(keys, (rows, neighbour))
+        np.asarray(run(jax.random.split(each, draws), jnp.asarray(data)))
+        for each, data in zip(jax.random.split(key), (rows, neighbour))
     )
     return AuditResult(epsilon_lower(with_row, without, delta, confidence), delta, draws, confidence)
 
 
-def _runs(call: Callable[..., Release], key: jax.Array, data: jax.Array, draws: int, batch_size: int) -> np.ndarray:
-    """(draws, m) all numbers that the releases contain."""
-
-    def one(lane: jax.Array) -> jax.Array:
-        release = call(lane, data)
-        private = (release.covariance, release.mean, release.measured, release.n, release.diagnostics, release.extra)
-        leaves = [jnp.ravel(jnp.asarray(leaf)) for leaf in jax.tree_util.tree_leaves(private)]
-        dtype = release.covariance.dtype
-        return jnp.concatenate([leaf.astype(dtype) for leaf in leaves])
+def _runner(call: Callable[..., Release], batch_size: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """A compiled function from keys (draws,) and rows to all numbers that the releases contain, (draws, m)."""
 
     @jax.jit
-    def run(lanes: jax.Array) -> jax.Array:
-        return jax.lax.map(one, lanes, batch_size=max(2, min(batch_size, draws)))
+    def run(lanes: jax.Array, data: jax.Array) -> jax.Array:
+        def one(lane: jax.Array) -> jax.Array:
+            # Every leaf: what should be public may leak as well as what should be noisy.
+            leaves = [jnp.ravel(jnp.asarray(leaf)) for leaf in jax.tree_util.tree_leaves(call(lane, data))]
+            return jnp.concatenate([leaf.astype(data.dtype) for leaf in leaves])
 
-    return np.asarray(run(jax.random.split(key, draws)))
+        return jax.lax.map(one, lanes, batch_size=batch_size)
+
+    return run
 
 
 def epsilon_lower(with_row: np.ndarray, without: np.ndarray, delta: float, confidence: float) -> float:
     """Lower confidence bound on epsilon at `delta` from outputs (draws, m) on each of two neighbouring data sets."""
-    train, test = (
-        [np.asarray(runs, np.float64)[half] for runs in (with_row, without)] for half in (np.s_[::2], np.s_[1::2])
-    )
+    both = [_finite(np.asarray(runs, np.float64)) for runs in (with_row, without)]
+    train, test = ([runs[half] for runs in both] for half in (np.s_[::2], np.s_[1::2]))
     direction = _direction(*train)
     train_scores, test_scores = ([runs @ direction for runs in half] for half in (train, test))
     found = 0.0
@@ -116,6 +115,12 @@ def epsilon_lower(with_row: np.ndarray, without: np.ndarray, delta: float, confi
         if hit_rate > delta:
             found = max(found, float(np.log((hit_rate - delta) / alarm_rate)))
     return found
+
+
+def _finite(runs: np.ndarray) -> np.ndarray:
+    """Outputs (draws, m) with 0 for what is not finite, and beside them (draws, m) flags that say where."""
+    missing = ~np.isfinite(runs)
+    return np.concatenate([np.where(missing, 0.0, runs), missing], axis=1)
 
 
 def _direction(with_row: np.ndarray, without: np.ndarray) -> np.ndarray:
