@@ -51,7 +51,8 @@ class Frame:
 
     def covariance(self, z_covariance: jax.Array) -> jax.Array:
         """A (d, d) matrix of second-order moments in z, in data units."""
-        return z_covariance * self.scale[:, None] * self.scale[None, :]
+        # The product of two scales commutes to the last bit, so what is symmetric stays exactly so.
+        return z_covariance * (self.scale[:, None] * self.scale[None, :])
 
     def mean(self, z_mean: jax.Array) -> jax.Array:
         """A (d,) mean in z, in data units."""
