@@ -1,0 +1,292 @@
+"""The one table that says how to try each registered mechanism; the contract tests read it and `MECHANISMS`, no more.
+
+A new mechanism enters the contract suite with one `Case` in `CASES`: its settings, and its own noise-free limit.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdpcov.mechanisms  # noqa: F401  (registers them)
+from jaxdpcov import ZCDP, Bounds, PureDP
+from jaxdpcov.bounds import BoxBounds, L2Bounds
+from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
+from tests.reference import moments as reference
+
+N, D = 12, 3
+
+
+class Limit(NamedTuple):
+    """A mechanism's answer without noise, and the size of the noise around it (Frobenius norm, l2 norm)."""
+
+    covariance: np.ndarray
+    mean: np.ndarray | None
+    covariance_scale: float
+    mean_scale: float = 0.0
+
+
+class Case(NamedTuple):
+    """How to try one mechanism.
+
+    variants: name -> (keywords of its config, the bounds to try it with by the names below).
+    limit: (example, x, bounds, config, budget, release) -> Limit; of the release, public numbers only (how it shared
+        its budget). has_limit: config -> whether there is a closed form.
+    fixed_bounds: rows enter only through one fixed public bound, so that clipping them beforehand changes nothing.
+    row_sums: the answer is a function of sums over rows: their order and their home do not matter.
+    smooth: gradients in budget, bounds, rows and config are finite.
+    fixed_ledger: no cost and no sensitivity depends on earlier (noisy) outputs.
+    """
+
+    variants: dict[str, tuple[dict[str, Any], tuple[str, ...]]]
+    limit: Callable[..., Limit]
+    has_limit: Callable[[Any], bool] = lambda config: True
+    fixed_bounds: bool = True
+    row_sums: Callable[[Any], bool] = lambda config: True
+    smooth: bool = True
+    fixed_ledger: bool = True
+
+
+#: Bounds by name for d columns: l2 about a public centre, a box off zero.
+BOUNDS: dict[str, tuple[type, Callable[[int], Any]]] = {
+    "l2": (L2Bounds, lambda d: Bounds.l2(2.0, np.linspace(0.5, -0.25, d))),
+    "box": (BoxBounds, lambda d: Bounds.box(np.linspace(-1.0, 0.5, d), np.linspace(1.5, 2.0, d))),
+}
+BUDGETS: dict[type, Any] = {ZCDP: ZCDP(0.5), PureDP: PureDP(1.0)}
+
+_BOTH = ("l2", "box")
+
+
+def _moment_limit(example: "Example", x: np.ndarray, bounds: Any, config: Any, budget: Any, release: Any) -> Limit:
+    """Gaussian family: the clipped moments, and the stated noise carried through covariance = M - m m^T."""
+    n, d = x.shape
+    plain = as_reference(bounds)
+    shape = reference.Shape(
+        domain="ball" if plain[0] == "l2" else "box",
+        d=d,
+        center=config.center,
+        relation=config.relation,
+        noise=config.noise,
+        pure=isinstance(budget, PureDP),
+        diagonal=example.mechanism.name == "diagonal",
+    )
+    share = float(release.diagnostics.get("mean_share", 0.0))
+    noise = reference.stds(shape, amount(budget), share, float(config.n_share))
+    if shape.diagonal:
+        noise["second"] = np.diag(noise["second"])
+    covariance, mean = reference.moments(x, plain, config.center)
+    if shape.diagonal:
+        covariance = np.diag(np.diag(covariance))
+    covariance = reference.psd(covariance) if config.psd != "none" else covariance
+    scale = reference.frame(plain, d)[1]
+    # |m| <= 1 per column, and the count multiplies everything (second moments are at most 1 or 2 in z).
+    error = (noise["second"] + 4.0 * noise["first"][:, None] + 4.0 * noise["n"]) / n
+    if config.psd == "floor":
+        error = error + np.eye(d) * 4.0 * np.max(noise["second"]) / n
+    covariance_scale = float(np.linalg.norm(error * np.outer(scale, scale)))
+    mean_scale = float(np.linalg.norm((noise["first"] + noise["n"]) / n * scale))
+    return Limit(covariance, mean, covariance_scale, mean_scale)
+
+
+def _sums(config: Any) -> bool:
+    """Pairs depend on the order of the rows, and their limit on the pairing."""
+    return config.center != "pairs"
+
+
+CASES: dict[str, Case] = {
+    "gaussian": Case(
+        {
+            "default": ({}, _BOTH),
+            "zero": ({"center": "zero", "psd": "none"}, _BOTH),
+            "pairs": ({"center": "pairs", "noise": "sgw"}, ("l2",)),
+            "add_remove": ({"relation": "add_remove", "psd": "floor"}, ("box",)),
+            "share": ({"mean_share": 0.3, "psd": "none", "shrink": True}, ("box",)),
+        },
+        _moment_limit,
+        has_limit=_sums,
+        row_sums=_sums,
+    ),
+    "laplace": Case(
+        {
+            "default": ({}, ("l2",)),
+            "pairs": ({"center": "pairs", "psd": "floor", "shrink": True}, ("l2",)),
+            "add_remove": ({"relation": "add_remove", "center": "zero"}, ("box",)),
+        },
+        _moment_limit,
+        has_limit=_sums,
+        row_sums=_sums,
+    ),
+    "diagonal": Case(
+        {
+            "default": ({}, ("l2",)),
+            "add_remove": ({"relation": "add_remove", "psd": "none"}, ("box",)),
+        },
+        _moment_limit,
+        has_limit=_sums,
+        row_sums=_sums,
+    ),
+}
+
+
+class Example(NamedTuple):
+    """One mechanism with one kind of budget, one kind of bounds and one config."""
+
+    mechanism: Mechanism
+    case: Case
+    budget: Any
+    bounds_name: str
+    variant: str
+
+    @property
+    def config(self) -> Any:
+        return self.mechanism.config(**self.case.variants[self.variant][0])
+
+    def bounds(self, d: int = D) -> Any:
+        return BOUNDS[self.bounds_name][1](d)
+
+    @property
+    def psd(self) -> bool:
+        """True where the covariance is promised to be positive semi-definite."""
+        return getattr(self.config, "psd", "project") != "none"
+
+    @property
+    def fixed_ledger(self) -> bool:
+        """True where no cost or sensitivity in the ledger depends on earlier (noisy) outputs."""
+        return self.case.fixed_ledger and getattr(self.config, "relation", "replace") == "replace"
+
+    @property
+    def min_rows(self) -> int:
+        return 2 if getattr(self.config, "center", None) == "pairs" else 1
+
+    def __str__(self) -> str:
+        return f"{self.mechanism.name}-{type(self.budget).__name__}-{self.bounds_name}-{self.variant}"
+
+
+def examples() -> list[Example]:
+    """Every registered mechanism that has a case, in all its settings."""
+    found = []
+    for mechanism in MECHANISMS.values():
+        case = CASES.get(mechanism.name)
+        if case is None:
+            continue  # a test of its own fails on this
+        for budget, (variant, (_, names)) in itertools.product(mechanism.budgets, case.variants.items()):
+            found += [Example(mechanism, case, BUDGETS[budget], name, variant) for name in names]
+    return found
+
+
+EXAMPLES = examples()
+#: The first setting of each mechanism and budget: for checks that do not depend on the settings.
+FIRST = list({(e.mechanism.name, type(e.budget)): e for e in reversed(EXAMPLES)}.values())[::-1]
+
+
+def rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
+    """Generic rows, some of them beyond every bound, that lie near no kink of a mechanism."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) * np.linspace(0.5, 1.5, d) + 0.3
+
+
+def call(example: Example, key: Any, x: Any, budget: Any, bounds: Any, config: Any) -> Any:
+    return example.mechanism.function(key, x, budget, bounds, config=config)
+
+
+@contextlib.contextmanager
+def quick_compilation() -> Iterator[None]:
+    """Contract tests compile many small programs for a few calls each: quick compilation is worth more than quick code.
+
+    Programs of the caches of a module that used this are slow ones; they are dropped at the end.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+        jax.clear_caches()
+
+
+def amount(budget: Any) -> Any:
+    """The number in a budget of one number."""
+    (number,) = vars(budget).values()
+    return number
+
+
+def with_amount(budget: Any, number: Any) -> Any:
+    """The budget with another number, which nothing checks (as where JAX rebuilds it from a traced one)."""
+    return jax.tree_util.tree_map(lambda _: number, budget)
+
+
+def high_budget(budget: Any, rho: float) -> Any:
+    """The budget of this kind whose price is rho."""
+    return with_amount(budget, rho if isinstance(budget, ZCDP) else float(np.sqrt(2 * rho)))
+
+
+def as_reference(bounds: Any) -> tuple:
+    return (
+        ("box", bounds.lower, bounds.upper) if isinstance(bounds, BoxBounds) else ("l2", bounds.radius, bounds.center)
+    )
+
+
+def arrays(tree: Any) -> list[np.ndarray]:
+    """The leaves of a release as host arrays."""
+    return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(tree)]
+
+
+def paths(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a release by path."""
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def assert_same(left: Any, right: Any, rtol: float = 1e-12, *, floor: float = 0.0) -> None:
+    """Leaf by leaf: equal to `rtol` of the leaf's largest entry (or of `floor`), NaN where the other has NaN."""
+    first, second = paths(left), paths(right)
+    assert first.keys() == second.keys()
+    for path, a in first.items():
+        b = second[path]
+        assert a.shape == b.shape and a.dtype == b.dtype, path
+        size = np.max(np.abs(a), initial=floor, where=np.isfinite(a))
+        np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=rtol, atol=rtol * float(size), err_msg=path)
+
+
+def assert_sound(release: Any, *, psd: bool) -> None:
+    """Finite throughout, exactly symmetric, PSD to rounding where promised."""
+    for path, leaf in paths(release).items():
+        assert np.all(np.isfinite(leaf)), path
+    covariance = np.asarray(release.covariance)
+    assert np.array_equal(covariance, covariance.T)
+    if psd:
+        values = np.linalg.eigvalsh(covariance.astype(np.float64))
+        assert values[0] >= -64 * np.finfo(covariance.dtype).eps * max(abs(values[-1]), np.abs(values[0]))
+
+
+def compilations(function: Callable[[], Any]) -> list[str]:
+    """Names of the programs that are compiled while `function` runs."""
+    names: list[str] = []
+
+    def listen(event: str, _: float, **about: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(about.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        jax.block_until_ready(function())
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return names
+
+
+def stack(*trees: Any) -> Any:
+    """Lanes of one batch."""
+    return jax.tree_util.tree_map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *trees)
+
+
+def lane(tree: Any, i: int) -> Any:
+    return jax.tree_util.tree_map(lambda leaf: leaf[i], tree)
+
+
+def in_arrays(tree: Any, dtype: Any = np.float64) -> Any:
+    """Public numbers as arrays of one dtype: what is passed through jit and vmap as an argument."""
+    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf, dtype), tree)
