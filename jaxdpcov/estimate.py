@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxdpcov import _checks
-from jaxdpcov.bounds import Bounds
+from jaxdpcov.bounds import Bounds, BoxBounds, SpectrumBounds
 from jaxdpcov.data.io import Table, open_table
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
@@ -81,12 +81,12 @@ def estimate(
     >>> release.covariance.shape, release.key_source
     ((2, 2), 'os')
     """
-    mechanism = _mechanism(method)
-    budget = _budget(mechanism, rho, epsilon, delta)
-    _checks.choice("missing", missing, ("row", "cell", "error"))
+    mechanism, budget, config = check_arguments(
+        method=method, rho=rho, epsilon=epsilon, delta=delta, center=center, relation=relation, missing=missing,
+        options=options,
+    )  # fmt: skip
     with jax.enable_x64(True):
         typed, source = _key(key)
-        config = _config(mechanism, {"center": center, "relation": relation, **options})
         table = open_table(
             data,
             columns=columns,
@@ -111,6 +111,30 @@ def estimate(
         unit="row" if person is None else "person",
         key_source=source,
     )
+
+
+def check_arguments(
+    *,
+    method: str = DEFAULT_METHOD,
+    rho: Any = None,
+    epsilon: Any = None,
+    delta: Any = None,
+    center: str = "private",
+    relation: str = "replace",
+    missing: str = "row",
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Mechanism, Any, Any]:
+    """The mechanism, budget and config that these arguments of `estimate` ask for: all checks that need no data.
+
+    >>> from jaxdpcov.estimate import check_arguments
+    >>> mechanism, budget, config = check_arguments(rho=0.5, options={"psd": "floor"})
+    >>> mechanism.name, budget, config.psd
+    ('gaussian', ZCDP(rho=0.5), 'floor')
+    """
+    mechanism = _mechanism(method)
+    budget = _budget(mechanism, rho, epsilon, delta)
+    _checks.choice("missing", missing, ("row", "cell", "error"))
+    return mechanism, budget, _config(mechanism, {"center": center, "relation": relation, **(options or {})})
 
 
 def _mechanism(method: str) -> Mechanism:
@@ -193,7 +217,7 @@ def _bounds(bounds: Any, table: Table) -> Bounds:
             )
         try:
             low, high = (float(end) for end in known.pop(name))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(f"bounds of column {name!r} must be two numbers (low, high)") from None
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
             raise ValueError(f"bounds of column {name!r} must be finite with low <= high, got ({low:g}, {high:g})")
@@ -204,11 +228,16 @@ def _bounds(bounds: Any, table: Table) -> Bounds:
     return Bounds.box(np.array(lower), np.array(upper))
 
 
-def _centers(box: Any, d: int) -> np.ndarray:
+def _centers(public: Any, d: int) -> np.ndarray:
     """The public centre of each column, which stands in for a missing cell."""
-    if hasattr(box, "lower"):
-        return np.broadcast_to(0.5 * np.asarray(box.lower, float) + 0.5 * np.asarray(box.upper, float), (d,))
-    return np.broadcast_to(np.asarray(0.0 if box.center is None else box.center, float), (d,))
+    if isinstance(public, BoxBounds):
+        center = 0.5 * np.asarray(public.lower, float) + 0.5 * np.asarray(public.upper, float)
+    else:
+        given = public.mean_center if isinstance(public, SpectrumBounds) else public.center
+        center = np.asarray(0.0 if given is None else given, float)
+    if center.shape not in ((), (d,)):
+        raise ValueError(f"bounds must have one entry for each of the {d} columns, got shape {center.shape}")
+    return np.broadcast_to(center, (d,))
 
 
 def _rows(data: Any, table: Table, center: str) -> Rows:

@@ -1,5 +1,6 @@
 """What leaves a mechanism: the private covariance and mean with everything needed to use, print, save and load them."""
 
+import contextlib
 import io
 import json
 import os
@@ -100,9 +101,14 @@ class Release:
         arrays["metadata"] = np.frombuffer(text.encode(), np.uint8)
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
         temporary = f"{os.fspath(path)}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(buffer.getvalue())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(buffer.getvalue())
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def load(path: str | os.PathLike[str]) -> Release:
@@ -139,19 +145,21 @@ def summary(release: Release) -> str:
     if np.ndim(release.covariance) > 2:
         lanes = np.shape(release.covariance)[:-2]
         return f"Release({release.mechanism}, batch {lanes}, d = {release.d})"
-    count = "n" if release.relation == "replace" else "noisy n"
+    public = release.relation == "replace"
+    count = "n" if public else "noisy n"
     unit = {
         "row": "one row (not one person, where a person can have several rows)",
         "person": "one person (all their rows)",
     }[release.unit]
     lines = [
         f"{release.mechanism}: {count} = {float(release.n):g}, d = {release.d}, spent {release.spent}",
-        f"protects {unit}; neighbouring relation: {release.relation}",
+        f"protects {unit}; neighbouring relation: {release.relation} (n is {'public' if public else 'private'})",
     ]
     if release.key_source == "study":
         lines.append("FOR STUDY ONLY: the key came from a seed that can be guessed, which protects nobody")
     lines += [f"status: {text}" for text in status.describe(release.status)]
-    names = column_names(release)
+    # A name that holds line ends or control characters must neither break the table nor steer the terminal.
+    names = [name if name.isprintable() else repr(name)[1:-1] for name in column_names(release)]
     shown = min(release.d, 12)
     width = max(6, *(len(name) for name in names[:shown]))
     mean = np.full(release.d, np.nan) if release.mean is None else np.asarray(release.mean)

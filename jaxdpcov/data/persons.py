@@ -56,7 +56,7 @@ def share(ids: Iterable[Any], max_rows: int | None, selection_key: bytes) -> Sha
     if not len(known):
         return Shares(np.zeros(len(codes)), 0)
     counts = np.bincount(codes[codes >= 0], minlength=len(known))
-    kept = counts if max_rows is None else np.minimum(counts, max_rows)
+    kept = counts if max_rows is None else np.minimum(counts, min(max_rows, len(codes)))
     weights = np.zeros(len(codes))
     has_id = codes >= 0
     weights[has_id] = 1.0 / kept[codes[has_id]]
