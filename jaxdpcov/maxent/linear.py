@@ -1,0 +1,91 @@
+"""Conjugate gradients, and the choice of a preconditioner that does not cost every lane of a `vmap` the dearer one."""
+
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+
+Operator = Callable[[jax.Array], jax.Array]
+
+#: The eigenbasis preconditioner needs most entries measured ...
+DENSE = 0.5
+#: ... and precisions that are near a product of row and column effects: root mean square of the misfit of log q.
+SPREAD = 0.5
+
+
+def conjugate_gradient(
+    apply: Operator, precondition: Operator, b: jax.Array, size: Operator, target: jax.Array, max_steps: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Solve apply(x) = b for a symmetric positive definite operator until size(residual) <= target.
+
+    `size` measures the residual in the caller's own terms (a duality gap), so a step is never solved further than
+    it is worth; that is why this is not `jax.scipy.sparse.linalg.cg`.
+
+    Returns:
+        x, the last size, and the steps. Rounding that makes a curvature non-positive, or a NaN, ends the loop.
+    """
+
+    def going(state: Any) -> jax.Array:
+        _, r, _, _, steps, sound = state
+        return sound & (size(r) > target) & (steps < max_steps)
+
+    def step(state: Any) -> Any:
+        x, r, p, rz, steps, _ = state
+        hp = apply(p)
+        curvature = jnp.sum(p * hp)
+        sound = (curvature > 0) & (rz > 0)
+        length = jnp.where(sound, rz / jnp.where(sound, curvature, 1.0), 0.0)
+        x, r = x + length * p, r - length * hp
+        z = precondition(r)
+        rz_next = jnp.sum(r * z)
+        p = z + jnp.where(sound, rz_next / jnp.where(sound, rz, 1.0), 0.0) * p
+        return x, r, p, rz_next, steps + 1, sound
+
+    z = precondition(b)
+    first = (jnp.zeros_like(b), b, z, jnp.sum(b * z), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    x, r, _, _, steps, _ = jax.lax.while_loop(going, step, first)
+    return x, size(r), steps
+
+
+def product(*factors: jax.Array) -> jax.Array:
+    """The matrix product of the factors from left to right, in full precision on every device."""
+    result = factors[0]
+    for factor in factors[1:]:
+        result = jnp.matmul(result, factor, precision="highest")
+    return result
+
+
+def row_effects(q: jax.Array, on: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(d,) s with s_i s_j near q_ij on the mask (row and column means of log q), and the misfit of log q."""
+    logs = jnp.where(on, jnp.log(jnp.where(on, q, 1.0)), 0.0)
+    counts = jnp.maximum(jnp.sum(on, axis=1), 1).astype(q.dtype)
+    total = jnp.sum(counts)
+    effects = jnp.sum(logs, axis=1) / counts - 0.5 * jnp.sum(logs) / total
+    misfit = jnp.where(on, logs - effects[:, None] - effects[None, :], 0.0)
+    return jnp.exp(effects), jnp.sqrt(jnp.sum(misfit * misfit) / total)
+
+
+def suits_eigen(q: jax.Array, on: jax.Array) -> jax.Array:
+    """Whether the eigenbasis preconditioner is the better one for this mask and these precisions."""
+    columns = jnp.sum(jnp.diagonal(on)).astype(q.dtype)
+    dense = jnp.sum(on).astype(q.dtype) > DENSE * columns * columns
+    return dense & (row_effects(q, on)[1] < SPREAD)
+
+
+@jax.custom_batching.custom_vmap
+def _unbatched(predicate: jax.Array) -> jax.Array:
+    return predicate
+
+
+@_unbatched.def_vmap
+def _false(axis_size: int, in_batched: Any, predicate: jax.Array) -> tuple[jax.Array, bool]:
+    # A batched predicate would turn `cond` into `select`, and every lane would pay for an eigendecomposition; a
+    # vote would let one lane change the rounding of the others. The diagonal is right for every mask.
+    return jnp.zeros((), bool), False
+
+
+def choose(choice: str, predicate: Callable[[], jax.Array], dense: Callable[[], Any], sparse: Callable[[], Any]) -> Any:
+    """dense() for "eigen", sparse() for "diagonal"; "auto" asks the predicate, and is sparse where that is batched."""
+    if choice != "auto":
+        return dense() if choice == "eigen" else sparse()
+    return jax.lax.cond(_unbatched(jax.lax.stop_gradient(predicate())), dense, sparse)

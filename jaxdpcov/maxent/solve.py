@@ -1,0 +1,150 @@
+"""The public solver: checks its arguments, picks what can be picked before compilation, and solves."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdpcov import _checks
+from jaxdpcov.maxent.implicit import Choices, solution
+from jaxdpcov.maxent.problem import Limits, MaxentConfig, MaxentResult, measured, symmetric, weights
+from jaxdpcov.status import NOT_CONVERGED, OK
+
+
+def fit(
+    y: Any,
+    lam: Any,
+    mask: Any,
+    *,
+    t: Any = 1.0,
+    method: str = "dual",
+    init: Any = None,
+    config: MaxentConfig = MaxentConfig(),  # noqa: B008 (a frozen record)
+) -> MaxentResult:
+    """The maximum-entropy covariance for noisy measurements of some of its entries.
+
+    The minimiser over positive definite W of t sum lam_jk (W_jk - y_jk)^2 - log det W, the sum over the measured
+    pairs, each counted once. It is the mode of a Gaussian likelihood of the measurements (lam = 1/sigma^2) under the
+    prior det(W)^(1/(2t)); unmeasured entries are those of the Gaussian with the largest entropy, whose precision
+    is zero there.
+
+    Args:
+        y: (d, d), the measurements, symmetric (the symmetric part is used). Entries off the mask are ignored, NaN too.
+        lam: (d, d) or (), their precisions 1/sigma^2, positive and finite on the mask.
+        mask: (d, d) boolean and symmetric, which entries are measured. A column whose diagonal entry is not measured
+            is left out with its edges, and comes back zero.
+        t: the weight of the measurements against the entropy. Where noise has made the measurements infeasible, the
+            smallest eigenvalue falls as 1/t.
+        method: "dual", Newton's method on the precision; "cholesky", an interior-point method on the factor of W.
+        init: (d, d), a precision to start from, such as the `precision` of a smaller mask; None starts cold.
+            Where it is not positive definite on the mask the start is cold. It does not change the answer.
+        config: how to solve; see `MaxentConfig`.
+
+    Returns:
+        MaxentResult. Differentiable, forward and reverse, in y, lam and t (once: derivatives of derivatives are
+        those of the same equations); the derivative of gap is zero.
+
+    Edge cases:
+        A solve that stops before its gap meets `tol` has status NOT_CONVERGED, never 0, and returns its last point.
+        A y that is not finite on the mask, a lam or t that is not positive and finite: NaN and NOT_CONVERGED (a t
+        that is not traced raises). No column measured: zeros. y_jj may be zero or negative.
+        Under `vmap` every lane is solved as if alone, and all wait for the slowest.
+
+    References:
+        Ferrando et al. (2026), PACE-GGM. Dempster (1972), Covariance selection.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdpcov import maxent
+    >>> y = jnp.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
+    >>> chain = jnp.abs(jnp.arange(3)[:, None] - jnp.arange(3)[None, :]) < 2
+    >>> found = maxent.fit(y, 1e4, chain)
+    >>> int(found.status), round(float(found.covariance[0, 2]), 2), abs(float(found.precision[0, 2])) < 1e-6
+    (0, 0.5, True)
+    """
+    _checks.choice("method", method, ("dual", "cholesky"))
+    _checks.positive("t", t)
+    y = _floating(jnp.asarray(y))
+    if y.ndim != 2 or y.shape[0] != y.shape[1] or y.shape[0] == 0:
+        raise ValueError(f"y must be a square matrix, got shape {y.shape}")
+    lam, t = jnp.asarray(lam), jnp.asarray(t)
+    if lam.shape not in ((), y.shape):
+        raise ValueError(f"lam must be a number or have the shape of y, {y.shape}; got {lam.shape}")
+    if t.shape != ():
+        raise ValueError(f"t must be a single number, got shape {t.shape}")
+    if np.shape(mask) != y.shape or jnp.asarray(mask).dtype != bool:
+        raise ValueError(f"mask must be boolean of shape {y.shape}, got {jnp.asarray(mask).dtype} of {np.shape(mask)}")
+    if init is not None:
+        init = jnp.asarray(init).astype(y.dtype)
+        if init.shape != y.shape:
+            raise ValueError(f"init must have the shape of y, {y.shape}; got {init.shape}")
+    lam = jnp.broadcast_to(lam.astype(y.dtype), y.shape)
+    config = _with_edges(config, mask, method)
+    return _fit(y, lam, jnp.asarray(mask), t.astype(y.dtype), init, config, method)
+
+
+def _floating(a: jax.Array) -> jax.Array:
+    return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.zeros(()).dtype)
+
+
+def _with_edges(config: MaxentConfig, mask: Any, method: str) -> MaxentConfig:
+    """`max_edges` for a mask whose values can be seen: rounded up, so that a growing mask compiles a few times only."""
+    if config.max_edges is not None or method != "dual" or isinstance(mask, jax.core.Tracer):
+        return config
+    d = len(mask)
+    most = int((d**3 / 8) ** 0.5) - d  # above it the explicit matrix costs more than two products of d x d matrices
+    seen = np.asarray(mask)
+    edges = (int(np.count_nonzero(seen)) - int(np.count_nonzero(np.diagonal(seen)))) // 2
+    step = 128
+    bucket = step * max(1, -(-edges // step))
+    return dataclasses.replace(config, max_edges=bucket) if bucket <= most else config
+
+
+@partial(jax.jit, static_argnames=("method",))
+def _fit(
+    y: jax.Array,
+    lam: jax.Array,
+    mask: jax.Array,
+    t: jax.Array,
+    init: jax.Array | None,
+    config: MaxentConfig,
+    method: str,
+) -> MaxentResult:
+    on = measured(mask)
+    own = jnp.diagonal(on)
+    y, lam = symmetric(jnp.where(on, y, 0.0)), symmetric(jnp.where(on, lam, 1.0))
+    gamma = weights(lam, t, on)
+    # Not finite and positive: solve something easy in its place, so that no lane spins, and return NaN.
+    sound = jnp.all(jnp.isfinite(y)) & jnp.all(jnp.where(on, (gamma > 0) & (gamma < jnp.inf), True)) & (t > 0)
+    y, gamma = jnp.where(sound, y, 0.0), jnp.where(sound, gamma, on.astype(y.dtype))
+    limits = _limits(config, y.dtype, jnp.maximum(jnp.sum(own), 1).astype(y.dtype))
+    choices = Choices(method, config.preconditioner, config.max_edges, config.inner, config.diagonal, config.memory)
+    found = solution(choices, y, gamma, on, jax.lax.stop_gradient(init), limits)
+    block = own[:, None] & own[None, :]
+
+    def shown(a: jax.Array) -> jax.Array:
+        return jnp.where(sound, jnp.where(block, a, 0.0), jnp.nan)
+
+    gap = jnp.where(sound, found.gap, jnp.nan)
+    return MaxentResult(
+        covariance=shown(found.covariance),
+        precision=shown(found.precision),
+        gap=gap,
+        steps=found.steps,
+        inner_steps=found.inner_steps,
+        status=jnp.where(gap <= limits.gap, OK, NOT_CONVERGED).astype(jnp.int32),
+    )
+
+
+def _limits(config: MaxentConfig, dtype: Any, size: jax.Array) -> Limits:
+    double = jnp.finfo(dtype).bits == 64
+    tol = (1e-8 if double else 1e-4) if config.tol is None else config.tol
+    derivative = (1e-12 if double else 1e-5) if config.derivative_tol is None else config.derivative_tol
+    return Limits(
+        jnp.asarray(tol, dtype) * size,
+        jnp.asarray(config.max_steps, jnp.int32),
+        jnp.asarray(config.max_inner, jnp.int32),
+        jnp.asarray(derivative, dtype),
+    )
