@@ -186,6 +186,8 @@ def _key(key: Any) -> tuple[jax.Array, str]:
         entropy = np.frombuffer(secrets.token_bytes(4 * words), np.uint32)
         return jax.random.wrap_key_data(jax.numpy.asarray(entropy)), "os"
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        if not -(2**63) <= key < 2**63:
+            raise ValueError("key: a seed must fit into 64 bits")
         return jax.random.key(int(key)), "study"
     return _checks.typed_key(key), "user"
 
