@@ -119,7 +119,9 @@ def _finish(
         key = fold(key, name, n)  # n is public, and the share of the mean depends on it
     key_count, key_first, key_second = jax.random.split(key, 3)
     valid = frame.valid if config.relation == "add_remove" else frame.valid & (n >= 1.0 + paired)
-    scales = _Scales(frame, budget, config, diagonal, jnp.where(valid, sensitivity.slack(n.dtype), jnp.nan))
+    scales = _Scales(
+        frame, budget, config, diagonal, jnp.where(valid, jnp.asarray(sensitivity.slack(n.dtype), n.dtype), jnp.nan)
+    )
     cost, parts, measured, diagnostics = scales.cost(budget), [], {}, {}
     bits = jnp.where(valid, status.OK, status.INVALID_BOUNDS)
     bits |= jnp.where((cost > 0) & jnp.isfinite(cost), status.OK, status.INVALID_BUDGET)
