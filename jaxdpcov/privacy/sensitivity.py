@@ -6,10 +6,10 @@ Rows that carry weights in [0, 1] obey the same numbers, because a contribution 
 The derivations are in docs/guarantees.md; tests/privacy/test_sensitivity.py attacks each with a search.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
 Domain = str  # "ball" | "box"
 Relation = str  # "replace" | "add_remove"
@@ -53,13 +53,13 @@ def second_moment(domain: Domain, relation: Relation, d: Any, noise: str, *, wid
     Add/remove: Frobenius 1 in the ball; i.i.d. at sqrt(d(d+1)/2) on the triangle in the box.
     """
     if domain == "ball":
-        frobenius = 1.0 if relation == "add_remove" or width == 1 else np.sqrt(2.0)
-        return Triangle(frobenius, 1.0, np.sqrt(0.5) if noise == "goe" else 1.0)
+        frobenius = 1.0 if relation == "add_remove" or width == 1 else math.sqrt(2.0)
+        return Triangle(frobenius, 1.0, math.sqrt(0.5) if noise == "goe" else 1.0)
     if relation == "add_remove":
         return Triangle(jnp.sqrt(0.5 * d * (d + 1)), 1.0, 1.0)
     if noise == "goe":
         return Triangle(d, jnp.sqrt(2.0 / (d + 1)), 1.0)
-    return Triangle(np.sqrt(2.0) * d, 1.0, 1.0)
+    return Triangle(math.sqrt(2.0) * d, 1.0, 1.0)
 
 
 def pair_second_moment(domain: Domain, d: Any, noise: str, *, width: int) -> Triangle:
@@ -69,7 +69,7 @@ def pair_second_moment(domain: Domain, d: Any, noise: str, *, width: int) -> Tri
     y / sqrt(2) lies in the unit box again: twice the calibration of single rows.
     """
     if domain == "ball":
-        return Triangle(2.0, 1.0, np.sqrt(0.5) if noise == "goe" else 1.0)
+        return Triangle(2.0, 1.0, math.sqrt(0.5) if noise == "goe" else 1.0)
     single = second_moment(domain, "replace", d, noise, width=width)
     return single._replace(l2=2.0 * single.l2)
 
@@ -82,7 +82,7 @@ def second_moment_l1(domain: Domain, relation: Relation, d: Any, *, width: int) 
         return 0.5 * (d + 1)  # (||z||_1^2 + ||z||_2^2) / 2
     if width == 1:
         return 1.0
-    return jnp.minimum(d / np.sqrt(2.0) + 1.0, jnp.sqrt(0.5 * d * (d + 3)))
+    return jnp.minimum(d / math.sqrt(2.0) + 1.0, jnp.sqrt(0.5 * d * (d + 3)))
 
 
 def pair_second_moment_l1(domain: Domain, d: Any, *, width: int) -> Any:
@@ -96,7 +96,7 @@ def diagonal_l2(domain: Domain, relation: Relation, d: Any, *, width: int) -> An
     """l2 sensitivity of diag(sum z z^T)."""
     if domain == "box":
         return jnp.sqrt(d)
-    return 1.0 if relation == "add_remove" or width == 1 else np.sqrt(2.0)
+    return 1.0 if relation == "add_remove" or width == 1 else math.sqrt(2.0)
 
 
 def diagonal_l1(domain: Domain, relation: Relation, d: Any, *, width: int) -> Any:
@@ -115,4 +115,62 @@ def pair_diagonal_l1(domain: Domain, d: Any, *, width: int) -> Any:
     """l1 sensitivity of the diagonal of the sum over pairs; 3 sqrt(3)/2 in the ball from two columns on."""
     if domain == "box":
         return 2.0 * d
-    return 2.0 if width == 1 else 1.5 * np.sqrt(3.0)
+    return 2.0 if width == 1 else 1.5 * math.sqrt(3.0)
+
+
+# Rows clipped at a radius within the unit ball, and divided by it: w = clip(u, radius) / radius. With pairs, u is half
+# the difference of two rows, so that one replaced row moves one u within a ball of radius 1/2.
+
+
+def clipped_frobenius(relation: Relation, radius: Any, *, width: int, paired: bool = False) -> Any:
+    """Frobenius sensitivity of sum w w^T, and l2 sensitivity of its sorted eigenvalues (Hoffman and Wielandt).
+
+    For pairs at radius 1 it is 1, half of `pair_second_moment`; clipping at a radius projects u u^T onto a Frobenius
+    ball, which is a contraction, so that 1 in units of u bounds every radius: 1/radius^2 in units of w.
+    """
+    if relation == "add_remove" or width == 1:
+        return 1.0
+    single = math.sqrt(2.0)
+    return jnp.minimum(single, 1.0 / (radius * radius)) if paired else single
+
+
+def clipped_second_moment(relation: Relation, radius: Any, noise: str, *, width: int, paired: bool = False) -> Triangle:
+    """Calibration for sum w w^T: "goe" (off = 1/sqrt(2)) or "sgw" (one std), at the Frobenius sensitivity."""
+    off = math.sqrt(0.5) if noise == "goe" else 1.0
+    return Triangle(clipped_frobenius(relation, radius, width=width, paired=paired), 1.0, off)
+
+
+def clipped_second_moment_l1(relation: Relation, radius: Any, d: Any, *, width: int, paired: bool = False) -> Any:
+    """l1 sensitivity of the upper triangle of sum w w^T: of `second_moment_l1`, at the Frobenius one for pairs."""
+    if not paired or width == 1:
+        return second_moment_l1("ball", relation, d, width=width)
+    frobenius = clipped_frobenius(relation, radius, width=width, paired=True)
+    return jnp.minimum(0.5 * d * frobenius + 1.0, jnp.sqrt(0.25 * d * (d + 3)) * frobenius)
+
+
+def clipped_spectrum_l1(relation: Relation, radius: Any, *, width: int, paired: bool = False) -> Any:
+    """l1 sensitivity of the sorted eigenvalues of sum w w^T: the nuclear norm of the change, of rank two at most."""
+    if relation == "add_remove" or width == 1:
+        return 1.0
+    return math.sqrt(2.0) * clipped_frobenius(relation, radius, width=width, paired=paired)
+
+
+def squared_norm() -> float:
+    """Sensitivity of sum |u|^2 in the unit ball, for every relation and for pairs: |u|^2 lies in [0, 1]."""
+    return 1.0
+
+
+def level_query() -> float:
+    """Sensitivity of the clipped mass at a radius q = 2^k <= 1 and of its bound from level counts, for every relation.
+
+    A row adds max(0, |u|^2 - q^2), or 4^(s+1) - q^2 for its level s >= k, s capped at -1: a number in [0, 1 - q^2].
+    """
+    return 1.0
+
+
+def radius_score(weight: float) -> float:
+    """Sensitivity of (weight / 2) sum of min(|u|^2, q^2) - max(0, |u|^2 - q^2), for every relation.
+
+    A row adds weight/2 times a number between min(0, 2 q^2 - 1) and q^2: within [-1, 1], and a range of at most 1.
+    """
+    return 0.5 * weight
