@@ -29,7 +29,7 @@ POINTS = {
     "tied": np.diag([4.0, 1.0, 1.0]),
     "mixed": np.diag([1.0, 1.0, -1.0]),
     "gap": np.diag([1.0, 1.0 + 1e-7, -1.0]),
-    "across": np.diag([1.0, 1e-7, -1e-7]),
+    "across": np.diag([1.0, 3e-7, -1e-7]),
     "zero": np.zeros((3, 3)),
     "rank one": np.diag([1.0, 0.0, 0.0]),
 }
