@@ -18,7 +18,7 @@ def exponential_directions(
     monotone: bool = False,
     epsilon: Any = None,
     rho: Any = None,
-    weights: Any = None,
+    live: Any = None,
     what: str,
 ) -> tuple[Array, Seq]:
     """An orthonormal basis, drawn one direction at a time with density exp(epsilon_i u^T C u / (2 sensitivity)).
@@ -38,8 +38,9 @@ def exponential_directions(
         sensitivity: bound on the change of u^T C u, one number > 0, units of `matrix`.
         monotone: True where neighbours differ by adding or removing a positive semi-definite term.
         epsilon: pure-DP budget of all draws together. Give this or `rho`.
-        rho: zCDP budget of all draws together: a draw with share w_i has epsilon_i = sqrt(8 w_i rho).
-        weights: (d - 1,) shares >= 0 of the draws, from public or privatised numbers; even unless given.
+        rho: zCDP budget of all draws together: each of m draws has epsilon_i = sqrt(8 rho / m).
+        live: (d,) booleans, public: False marks a column known to be zero. Only the first draws, one less than the
+            live columns, cost anything; what follows spans the other columns.
         what: name of the draws in the ledger.
 
     Returns:
@@ -64,7 +65,9 @@ def exponential_directions(
     d, dtype = matrix.shape[0], matrix.dtype
     if d == 1:
         return jnp.ones_like(matrix), Seq(())
-    shares = jnp.full(d - 1, 1.0 / (d - 1), dtype) if weights is None else weights / jnp.sum(weights)
+    live = jnp.ones(d, bool) if live is None else live
+    free = jnp.sum(live, dtype=dtype) - 1.0
+    shares = jnp.where(jnp.arange(d - 1, dtype=dtype) < free, 1.0 / jnp.maximum(free, 1.0), 0.0)
     # A hair less than the shares, so that the float sum of the costs never exceeds the budget.
     costs = shares * (jnp.asarray(total, dtype) * (1.0 - 4.0 * d * float(jnp.finfo(dtype).eps)))
     each = costs if rho is None else jnp.sqrt(8.0 * costs)
@@ -75,12 +78,12 @@ def exponential_directions(
         key, basis = carry
         i, strength = inputs
         key, key_i = jax.random.split(key)
-        values, vectors, active = _complement(matrix, basis, i)
+        values, vectors, active = _complement(matrix, basis, live, i)
         u = vectors @ bingham(key_i, jnp.where(valid, strength, 0.0) * values, active)
         return (key, basis.at[:, i].set(u / jnp.linalg.norm(u))), None
 
     (_, basis), _ = jax.lax.scan(step, (key, jnp.zeros_like(matrix)), (jnp.arange(d - 1), strengths))
-    _, vectors, _ = _complement(matrix, basis, d - 1)
+    _, vectors, _ = _complement(matrix, basis, live, d - 1)
     basis = basis.at[:, d - 1].set(vectors[:, d - 1])
     entries = tuple(
         Entry(f"{what} {i + 1}", "exponential", unit, sensitivity, each[i], costs[i]) for i in range(d - 1)
@@ -88,20 +91,24 @@ def exponential_directions(
     return jnp.where(valid, basis, jnp.nan), Seq(entries)
 
 
-def _complement(matrix: Array, basis: Array, drawn: Any) -> tuple[Array, Array, Array]:
-    """Eigenvalues and eigenvectors of the matrix on the complement of the first `drawn` columns of `basis`.
+def _complement(matrix: Array, basis: Array, live: Array, drawn: Any) -> tuple[Array, Array, Array]:
+    """Eigenvalues and eigenvectors of the matrix on what the first `drawn` columns of `basis` left of the live ones.
 
-    They are the last d - drawn of all; the drawn directions are pushed to the front, below every eigenvalue.
+    Those come last: drawn directions and columns that are not live are pushed to the front, below every eigenvalue.
+    When no live direction is left, the columns that are not live are handed out.
     """
     d = matrix.shape[0]
-    projector = jnp.eye(d, dtype=matrix.dtype) - jnp.matmul(basis, basis.T, precision="highest")
+    dead = jnp.where(live, 0.0, 1.0).astype(matrix.dtype)
+    gone = jnp.matmul(basis, basis.T, precision="highest")
+    projector = jnp.eye(d, dtype=matrix.dtype) - gone - jnp.diag(dead * (1.0 - jnp.diagonal(gone)))
     below = 1.0 + 2.0 * jnp.linalg.norm(matrix)
     inside = jnp.matmul(jnp.matmul(projector, matrix, precision="highest"), projector, precision="highest")
-    shifted = inside - below * (jnp.eye(d, dtype=matrix.dtype) - projector)
+    shifted = inside - below * (gone + jnp.diag(0.5 * dead))
     values, vectors = jnp.linalg.eigh(0.5 * (shifted + shifted.T))
     # A sign of its own for each eigenvector, or rounding would choose it and with it the draw.
     pivots = jnp.take_along_axis(vectors, jnp.argmax(jnp.abs(vectors), axis=0, keepdims=True), axis=0)
-    return values, vectors * jnp.where(pivots < 0, -1.0, 1.0).astype(vectors.dtype), jnp.arange(d) >= drawn
+    first = jnp.minimum(drawn + jnp.sum(~live), d - 1)
+    return values, vectors * jnp.where(pivots < 0, -1.0, 1.0).astype(vectors.dtype), jnp.arange(d) >= first
 
 
 def bingham(key: Any, values: Array, active: Array) -> Array:
