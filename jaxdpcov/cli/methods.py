@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 _BUDGETS = {"ZCDP": "--rho, or --epsilon with --delta", "PureDP": "--epsilon"}
-_BOUNDS = {"BoxBounds": "--bound(s)", "L2Bounds": "--radius", "SpectrumBounds": "spectrum (Python only)"}
+_BOUNDS = {"BoxBounds": "--bounds, --bound", "L2Bounds": "--radius", "SpectrumBounds": "spectrum (Python only)"}
 
 
 def command(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:

@@ -200,7 +200,7 @@ CHOICES = {
     BOTH: "exactly one budget",
     BOTH + "--delta 1e-6": "exactly one budget",
     BOTH + "--rho 1 --delta 1e-6": "delta goes with epsilon",
-    BOTH + "--epsilon 1": "give --delta as well (say 1e-6), or a method that has one (laplace, diagonal",
+    BOTH + "--epsilon 1": "give --delta as well (say 1e-6), or a method that has one (",
     BOTH + "--rho 1 --method laplace": "laplace is pure DP: give --epsilon",
     BOTH + "--rho 1 --method gausian": "did you mean 'gaussian'?",
     BOTH + "--rho 1 --method gaussian --columns a,c": "no column 'c'",
@@ -243,6 +243,11 @@ CHOICES = {
 @pytest.mark.parametrize("words", CHOICES)
 def test_choices_that_cannot_be(words: str, refuse: Callable[..., str]) -> None:
     assert CHOICES[words] in refuse("estimate", "rows.csv", *words.split())
+
+
+def test_epsilon_alone_names_the_pure_methods(refuse: Callable[..., str]) -> None:
+    line = refuse("estimate", "rows.csv", "--bounds", "bounds.toml", "--epsilon", "1")
+    assert "--delta" in line and "laplace" in line.partition("has one (")[2]
 
 
 def test_the_data_is_not_opened_before_the_rest_is_right(refuse: Callable[..., str], place: Path) -> None:
