@@ -157,7 +157,7 @@ def test_quantile_against_mpmath(dtype, tolerance):
     assert np.all(np.abs(got - grid) < tolerance * grid + near_zero)
 
 
-@pytest.mark.parametrize("law, dtype", list(zip(["normal", *DRAWS], [np.float64, np.float32, np.float64, np.float32])))
+@pytest.mark.parametrize("law, dtype", [("normal", np.float32), ("normal", np.float64), ("gumbel", np.float32)])
 def test_draws_under_vmap_and_jit(law, dtype):
     draw = DRAWS[law][0]
     keys = jax.random.split(jax.random.key(3), 7)
@@ -302,33 +302,25 @@ def test_mask(kind):
 
 
 @pytest.mark.parametrize("kind, dtype", list(zip(KINDS, [np.float32, np.float64, np.float64, np.float32])))
-def test_vmap_is_loop_and_jit_is_eager(kind, dtype):
-    keys, budgets = jax.random.split(jax.random.key(2), 5), jnp.asarray([0.1, 1.0, -1.0, 5.0, np.nan], dtype)
-    value = _value(kind, dtype)
-    one = lambda key, budget: _call(kind, key, value, **{_budget(kind): budget})  # noqa: E731
-    measured, entries = jax.jit(jax.vmap(one))(keys, budgets)
-    single = jax.jit(one)
-    for lane, (key, budget) in enumerate(zip(keys, budgets)):
-        eager, entry = one(jax.random.clone(key), budget)
-        jitted, _ = single(jax.random.clone(key), budget)
-        for field in ("value", "std"):
-            for other in (getattr(measured, field)[lane], getattr(jitted, field)):
-                np.testing.assert_allclose(other, getattr(eager, field), rtol=1e-5 if dtype == np.float32 else 1e-12)
-        np.testing.assert_array_equal(entries.cost[lane], entry.cost)
+def test_vmap_and_jit_change_nothing(kind, dtype):
+    """Lane by lane and jitted as eagerly, to rounding; every key, value, budget and sensitivity in one compilation."""
+    value, traces, rtol = _value(kind, dtype), [], 1e-5 if dtype == np.float32 else 1e-12
+    keys, budgets = jax.random.split(jax.random.key(2), 4), jnp.asarray([0.1, 1.0, -1.0, 5.0], dtype)
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_compilation_for_every_number(kind):
-    traces = []
-
-    @jax.jit
-    def release(key, value, sensitivity, budget):
+    def one(key, budget, sensitivity):
         traces.append(1)
-        return _call(kind, key, value, sensitivity=sensitivity, **{_budget(kind): budget})
+        return _call(kind, key, value, **{_budget(kind): budget, "sensitivity": sensitivity})
 
-    for budget in (0.1, 1.0, 10.0):
-        release(jax.random.key(0), _value(kind), 2.0 * budget, budget)
-    assert len(traces) == 1
+    batch, entries = jax.jit(jax.vmap(one))(jax.random.clone(keys), budgets, 2.0 * budgets)
+    jitted = jax.jit(one)
+    for lane, (key, budget) in enumerate(zip(keys, budgets)):
+        results = [one(key, budget, 2.0 * budget), jitted(jax.random.clone(key), budget, 2.0 * budget)]
+        for measured, entry in results:
+            np.testing.assert_allclose(batch.value[lane], measured.value, rtol=rtol)
+            np.testing.assert_allclose(batch.std[lane], measured.std, rtol=rtol)
+            np.testing.assert_allclose(entries.scale[lane], entry.scale, rtol=rtol)
+            np.testing.assert_array_equal(entries.cost[lane], entry.cost)
+    assert len(traces) == 1 + 1 + len(keys)  # batched, jitted, and once for each eager call
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -388,7 +380,7 @@ def test_whole_numbers_become_floats(kind):
 
 
 @pytest.mark.x64_off
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["symmetric_gaussian", "laplace"])
 def test_x64_off(kind):
     measured, entry = jax.jit(_call, static_argnums=0)(kind, jax.random.key(0), _value(kind, np.float32))
     assert measured.value.dtype == np.float32 and np.isfinite(measured.value).all()

@@ -9,7 +9,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from jaxdpcov.privacy import selection
+from jaxdpcov.privacy import ledger, selection
 
 SCORES = np.array([0.0, 1.0, 3.0, 2.5, -4.0])
 N = 100_000
@@ -131,6 +131,8 @@ def test_top_k_prices():
                 price = entry.scale if unit == "epsilon" else entry.scale**2 / 8
                 assert price == pytest.approx(budget / k, rel=1e-12) and price <= entry.cost * (1 + 1e-15)
                 total += entry.cost
+            other, price = ("rho", budget**2 / (8 * k)) if unit == "epsilon" else ("epsilon", np.sqrt(8 * k * budget))
+            assert ledger.total(node, unit) == total and ledger.total(node, other) == pytest.approx(price, rel=1e-12)
             assert len(node.children) == k and total <= budget and total == pytest.approx(budget, rel=1e-14)
 
 
@@ -214,7 +216,7 @@ def test_entries():
     assert (entry.kind, entry.unit, entry.scale, entry.cost) == ("exponential", "rho", 2.0, 0.5)
     _, entry = selection.above_threshold(key(0), scores, threshold=0.0, rho=0.5, what="m")
     assert (entry.kind, entry.unit, entry.scale, entry.cost) == ("above_threshold", "rho", 1.0, 0.5)
-    assert entry.sensitivity == 1.0
+    assert entry.sensitivity == 1.0 and ledger.total(entry, "epsilon") == 1.0 and ledger.total(entry, "rho") == 0.5
 
 
 def test_epsilon_and_rho_make_the_same_draw():
