@@ -1,4 +1,4 @@
-"""Slow plain-NumPy forms of what the moment mechanisms compute, and of the noise that docs/guarantees.md states for them.
+"""Slow plain-NumPy forms of what the moment mechanisms compute, and of the noise stated in docs/guarantees.md.
 
 Nothing here comes from the package: bounds are ("l2", radius, center) or ("box", lower, upper) in data units.
 """
@@ -156,7 +156,7 @@ def covariance_variance(shape: Shape, second: np.ndarray, first: np.ndarray, mea
 
 
 def predicted_error(shape: Shape, budget: float, n: int, share: float) -> float:
-    """Expected squared Frobenius error of the covariance in z at a share of the mean, |mean|^2 a quarter of its most."""
+    """Expected squared Frobenius error of the covariance in z; |mean|^2 is taken as a quarter of its most."""
     noise = stds(shape, budget, share)
     second, v = noise["second"] / n, (noise["first"] / n)[0] ** 2
     typical = 0.25 * (shape.d if shape.domain == "box" else 1.0)
