@@ -161,7 +161,7 @@ def to_dp_event(node: Any) -> Any:
     node = _concrete(node, "to_dp_event")
     for entry in entries(node):
         numbers = (entry.sensitivity, entry.scale, entry.cost)
-        if not all(np.isfinite(number) and number > 0.0 for number in numbers):
+        if entry.cost != 0.0 and not all(np.isfinite(number) and number > 0.0 for number in numbers):
             raise ValueError(f"entry {entry.what!r} has no finite scale and cost > 0: it failed closed")
     return _event(dp_accounting, node)
 
@@ -223,6 +223,8 @@ def _event(library: Any, node: Any) -> Any:
         if all(_dominates(dearest, child) for child in node.children):
             return _event(library, dearest)
         return library.ZCDpEvent(total(node, "rho"))
+    if node.cost == 0.0:  # measured nothing: a draw that was determined already
+        return library.NoOpDpEvent()
     if node.kind == "gaussian":
         return library.GaussianDpEvent(node.scale / node.sensitivity)
     if node.kind == "laplace":

@@ -11,7 +11,7 @@ import pytest
 
 from jaxdpcov.privacy.accounting import epsilon_of_rho, gaussian_epsilon
 from jaxdpcov.privacy.budget import split
-from jaxdpcov.privacy.ledger import Entry, Par, Seq, entries, rows, to_dp_event, total
+from jaxdpcov.privacy.ledger import Entry, Par, Remark, Seq, entries, rows, to_dp_event, total
 
 
 def gaussian(rho: float, sensitivity: float = 3.0, what: str = "sum") -> Entry:
@@ -277,3 +277,17 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match="pip install dp-accounting"):
         to_dp_event(gaussian(0.5))
+
+
+def test_remarks_and_free_entries_cost_nothing_and_export_as_nothing() -> None:
+    free = Entry("axis 3", "exponential", "rho", 1.0, 0.0, 0.0)
+    paid = Entry("mean", "gaussian", "rho", 2.0, 4.0, 0.125)
+    tree = Seq((Remark("missing cells: looked for without privacy"), free, paid))
+    assert total(tree, "rho") == 0.125
+    assert entries(tree) == (free, paid)
+    assert rows(tree)[0] == {"what": "missing cells: looked for without privacy", "kind": "remark"}
+    import dp_accounting
+    event = to_dp_event(tree)
+    accountant = dp_accounting.rdp.RdpAccountant().compose(event)
+    alone = dp_accounting.rdp.RdpAccountant().compose(dp_accounting.GaussianDpEvent(2.0))
+    assert accountant.get_epsilon(1e-6) == pytest.approx(alone.get_epsilon(1e-6))
