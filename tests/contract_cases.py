@@ -17,6 +17,7 @@ from jaxdpcov import ZCDP, Bounds, PureDP
 from jaxdpcov.bounds import BoxBounds, L2Bounds
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
 from tests.reference import moments as reference
+from tests.reference import separate as ball
 
 N, D = 12, 3
 
@@ -92,6 +93,39 @@ def _moment_limit(example: "Example", x: np.ndarray, bounds: Any, config: Any, b
     return Limit(covariance, mean, covariance_scale, mean_scale)
 
 
+def _ball_limit(example: "Example", x: np.ndarray, bounds: Any, config: Any, budget: Any, release: Any) -> Limit:
+    """Unit ball: moments of the rows clipped at the public (or privately chosen) radius, and the stated noise."""
+    n, d = x.shape
+    u = ball.unit_rows(x, as_reference(bounds))
+    whole = float(bounds.radius) if isinstance(bounds, L2Bounds) else float(np.sqrt(d))
+    at = release.extra.get("radius", getattr(config, "radius", whole))
+    radius = min(float(at) / whole, 1.0)
+    pairs = [(2 * i, 2 * i + 1) for i in range(n // 2)]
+    rows_, factor = (ball.paired_rows(u, pairs), 2.0) if config.center == "pairs" else (u, 1.0)
+    w = radius * ball.clipped(rows_, radius)
+    covariance, mean = factor * ball.second_moment(w) / len(w), None
+    if config.center == "private":
+        covariance, mean = covariance - np.outer(w.mean(0), w.mean(0)), w.mean(0)
+    shape = ball.Shape(d, config.relation, config.center == "pairs", config.noise, isinstance(budget, PureDP))
+    cost, add = amount(budget), shape.relation == "add_remove"
+    count_cost, cost = (cost * config.n_share, cost * (1 - config.n_share)) if add else (np.inf, cost)
+    cost *= 1.0 - getattr(config, "trace_share", 0.0) - getattr(config, "radius_share", 0.0)
+    first_cost = cost * float(release.diagnostics.get("mean_share", 0.0))
+    second_cost = (cost - first_cost) * np.array([config.spectrum, 1 - config.spectrum])
+    # Noise of w w^T counts twice: once itself, once the turn of its eigenvectors, were the form the separate one.
+    error = 2.0 * ball.std(shape, "second", second_cost[1], radius)
+    error = (error + np.eye(d) * ball.std(shape, "spectrum", second_cost[0], radius)) * factor * radius**2 / len(w)
+    mean_error = 0.0 if mean is None else radius * float(ball.std(shape, "first", first_cost)) / n
+    count_error = float(ball.std(shape, "n", count_cost)) / n
+    error = error + 2 * (mean_error + count_error * np.abs(factor * ball.second_moment(w) / len(w)))
+    center, scale = np.asarray(release.center, float), np.asarray(release.scale, float)
+    covariance = covariance * np.outer(scale, scale)
+    limit = reference.psd(covariance) if config.psd != "none" else covariance
+    at_center = None if mean is None else center + scale * mean
+    size = float(np.linalg.norm(error * np.outer(scale, scale)))
+    return Limit(limit, at_center, size, float(np.linalg.norm((mean_error + count_error) * scale)))
+
+
 def _sums(config: Any) -> bool:
     """Pairs depend on the order of the rows, and their limit on the pairing."""
     return config.center != "pairs"
@@ -130,6 +164,18 @@ CASES: dict[str, Case] = {
         row_sums=_sums,
     ),
 }
+
+
+_AT = {"radius": 1.1}
+_PAPER = {"center": "zero", "psd": "none", "constants": "paper", "noise": "sgw"}
+_ADD_REMOVE = {"relation": "add_remove", "psd": "floor"}
+for _name, _variants in {
+    "separate": {"default": ({}, ("l2",)), "zero": (_PAPER, ("box",))},
+    "clipped_gaussian": {"default": (_AT, ("l2",)), "add_remove": (_AT | _ADD_REMOVE, ("box",))},
+    "clipped_separate": {"default": (_AT, ("box",)), "pairs": (_AT | {"center": "pairs"}, ("l2",))},
+    "adaptive": {"default": ({}, ("l2",)), "zero": (_PAPER, ("l2",)), "add_remove": (_ADD_REMOVE, ("box",))},
+}.items():
+    CASES[_name] = Case(_variants, _ball_limit, has_limit=_sums, row_sums=_sums, fixed_ledger=_name != "adaptive")
 
 
 class Example(NamedTuple):

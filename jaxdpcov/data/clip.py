@@ -79,6 +79,43 @@ def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
     raise TypeError(f"expected Bounds.l2 or Bounds.box, got {type(bounds).__name__}")
 
 
+@record()
+class BallOfBox(Frame):
+    """A box put into the unit ball by u = z / sqrt(d), d its live columns: x = center + scale u. See `ball_frame`."""
+
+    def rows(self, x: jax.Array) -> jax.Array:
+        """Map rows (m, d) in data units to u; the norm of a corner is 1 up to rounding."""
+        half = jnp.where(self.live, self.scale, jnp.ones_like(self.scale))
+        reach = 1.0 / _root_of_live(self.live, x.dtype)
+        return jnp.clip((self._into_box(x) - self.center[None, :]) / half[None, :], -reach, reach)
+
+    def clip(self, x: jax.Array) -> jax.Array:
+        """Rows (m, d) clipped to the box, in data units."""
+        return self._into_box(x)
+
+
+def ball_frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
+    """The frame of public bounds whose domain is always the unit ball: that of `Bounds.l2`, or `BallOfBox`."""
+    made = frame(bounds, d, dtype)
+    if made.domain == "ball":
+        return made
+    scale = made.scale * _root_of_live(made.live, dtype)
+    return BallOfBox("ball", made.center, scale, made.lower, made.upper, made.live, made.valid)
+
+
+def _root_of_live(live: jax.Array, dtype: Any) -> jax.Array:
+    return jnp.sqrt(jnp.maximum(jnp.sum(live, dtype=dtype), 1.0))
+
+
+def row_norms(u: jax.Array) -> jax.Array:
+    """l2 norms (m,) of finite rows (m, d), computed as in `clip_l2`: exact under powers of two, no square overflows."""
+    tiny = jnp.finfo(u.dtype).tiny
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(u), axis=-1, keepdims=True))
+    unit = u * (1.0 / jnp.clip(largest, tiny, 1.0 / tiny))
+    # A row of zeros keeps the square root differentiable by the floor, and its norm 0 by the factor.
+    return largest[:, 0] * jnp.sqrt(jnp.maximum(jnp.sum(unit * unit, axis=-1), 0.5))
+
+
 def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
     """Scale rows (..., m, d) longer than `radius` onto the ball about 0; a non-finite row becomes 0.
 
@@ -99,10 +136,11 @@ def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
     unit = x * (1.0 / largest)
     # At least 1 but for rounding and rows below `tiny`; the floor keeps the square root differentiable there.
     norm = largest * jnp.sqrt(jnp.maximum(jnp.sum(unit * unit, axis=-1, keepdims=True), 0.5))
-    ratio = radius / norm
+    inside = norm <= radius
+    ratio = radius / jnp.where(inside, radius, norm)  # not radius / 0, whose derivative would not be finite
     # A subnormal ratio has too few digits for the margin: such a row is dropped to 0 instead.
     shrink = jnp.where(ratio >= tiny, ratio, jnp.zeros_like(ratio)) * (1.0 - (8 + 0.5 * x.shape[-1]) * eps)
-    return x * jnp.where(norm <= radius, jnp.ones_like(norm), shrink)
+    return x * jnp.where(inside, jnp.ones_like(norm), shrink)
 
 
 def clip(x: jax.Array, bounds: Bounds) -> jax.Array:

@@ -15,6 +15,8 @@ import numpy as np
 
 from jaxdpcov import _checks
 from jaxdpcov._records import record
+from jaxdpcov.bounds import Bounds
+from jaxdpcov.data import clip, levels
 
 #: Entries of one block of an array: about the size at which block and partial products stay in a core's cache.
 BLOCK_ENTRIES = 400_000
@@ -78,6 +80,36 @@ class Rows:
         """The number of contributions n; of a stream without a given n, known after its first pass."""
         raise NotImplementedError
 
+    def level_moments(self, bounds: Bounds) -> "LevelTable":
+        """The moments at every power of two of the radius, so that repeated releases need no pass over the rows.
+
+        For studies on data that may be looked at: the size of the table (and with it time and what is compiled) tells
+        which levels hold a row. A single release of real data takes the rows themselves.
+
+        Args:
+            bounds: those of the releases to come, concrete.
+
+        Returns:
+            `LevelTable`, to be given to `separate` or `adaptive` in place of the rows.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxdpcov import Bounds, Rows, ZCDP, adaptive
+        >>> table = Rows.array(jnp.eye(4)).level_moments(Bounds.l2(1.0))
+        >>> lanes = jax.random.split(jax.random.key(0), 3)
+        >>> jax.vmap(lambda key: adaptive(key, table, ZCDP(0.5), Bounds.l2(1.0)).covariance)(lanes).shape
+        (3, 4, 4)
+        """
+        if _checks.is_traced(self if isinstance(self, ArrayRows) else (), bounds):
+            raise TypeError("level_moments looks at the rows, which are traced here: make the table outside jit")
+        frame = clip.ball_frame(bounds, self.d, self.dtype)
+        run = functools.partial(_array_reduce, self) if isinstance(self, ArrayRows) else self.reduce
+        sums = run(levels.masses, frame)
+        held = np.flatnonzero(levels.used(sums))
+        top, last = (held[0], held[-1]) if held.size else (0, 0)
+        parts = run(levels.moments_by_level, frame, jnp.arange(top, last + 1))
+        n = jnp.asarray(self.count(), self.dtype)
+        return LevelTable(frame, sums, levels.table(parts), jnp.asarray(top), n)
+
 
 @record()
 class ArrayRows(Rows):
@@ -127,6 +159,62 @@ class ArrayRows(Rows):
             return f(both[0::2], both[1::2], None, *args)
 
         return _loop(at, self.values.shape[0] // 2, 2 * self.d)
+
+
+@record()
+class LevelTable(Rows):
+    """Sums over rows by level in place of the rows; a pytree. Make one with `Rows.level_moments`.
+
+    frame: of the bounds that it was made for. masses: of all levels. moments: at the radii 2^-t for t from `top` on.
+    """
+
+    frame: Any
+    masses: levels.Masses
+    moments: levels.Moments
+    top: Any
+    n: Any
+    weighted = False
+
+    @property
+    def d(self) -> int:  # type: ignore[override]
+        """Number of columns."""
+        return int(self.moments.first.shape[-1])
+
+    @property
+    def dtype(self) -> Any:
+        """Floating type of the sums."""
+        return self.moments.first.dtype
+
+    def count(self) -> Any:
+        """The number of contributions of the rows that the table was made from."""
+        return self.n
+
+    def reduce(self, f: BlockSum, *args: Any) -> Any:
+        """See `Rows.reduce`: answers the two queries of `separate` and `adaptive` from memory, and no other."""
+        if f is levels.masses:
+            return self._checked(args[0], self.masses)
+        if f is not levels.moments_at_level:
+            raise TypeError("a table of level moments serves `separate` and `adaptive` only: give the rows themselves")
+        frame, level = args
+        at = level - self.top
+        # Above the top level no row is clipped; below the last one all are on the sphere.
+        first = jnp.ldexp(jnp.ones((), self.dtype), jnp.minimum(at, 0))
+        inner, last = jnp.maximum(at, 0), self.moments.first.shape[0] - 1
+        second, mean = (part[jnp.minimum(inner, last)] for part in self.moments)
+        return self._checked(frame, levels.Moments(second * first * first, mean * first))
+
+    def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
+        """Raises: each key pairs the rows anew."""
+        raise ValueError("center='pairs' needs the rows: a table of level moments holds no pairs")
+
+    def _checked(self, frame: clip.Frame, sums: Any) -> Any:
+        """`sums`, NaN unless they were made for these bounds (to rounding)."""
+        same = jnp.asarray(type(frame) is type(self.frame))
+        for own, given in zip((self.frame.center, self.frame.scale), (frame.center, frame.scale)):
+            same &= jnp.all(jnp.abs(own - given) <= 8.0 * jnp.finfo(self.dtype).eps * jnp.abs(own))
+        if not _checks.is_traced(same) and not same:
+            raise ValueError("the table of level moments was made for other bounds")
+        return jax.tree_util.tree_map(lambda leaf: jnp.where(same, leaf, jnp.nan), sums)
 
 
 class ChunkedRows(Rows):
@@ -207,6 +295,11 @@ class ChunkedRows(Rows):
                     held, rows = [], 0
         if held:
             yield _join(held)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _array_reduce(rows: Rows, f: BlockSum, *args: Any) -> Any:
+    return rows.reduce(f, *args)
 
 
 def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

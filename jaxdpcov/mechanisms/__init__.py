@@ -1,5 +1,5 @@
 """The mechanisms, one file each, behind one signature. Importing this package registers them all."""
 
-from jaxdpcov.mechanisms import gaussian
+from jaxdpcov.mechanisms import adaptive, coinpress, gaussian, separate
 
-__all__ = ["gaussian"]
+__all__ = ["adaptive", "coinpress", "gaussian", "separate"]
