@@ -22,7 +22,7 @@ _MAGIC = "jaxdpcov.release"
 class Release:
     """A private covariance and mean. Every field is public or privatised; the key is in none of them.
 
-    covariance: (d, d), data units, symmetric. mean: (d,), data units, None where the mechanism has none.
+    covariance: (d, d), data units, symmetric. mean: (d,), data units. Each is None where the mechanism has none.
     measured: the noisy statistics as they left the noise, before post-processing: name -> `Measured` (value and
     per-entry noise std) in frame units z, x = center + scale z. center, scale: (d,), public.
     n: the row count, public under replace-one, the noisy one under add/remove. status: bits, see `jaxdpcov.status`.
@@ -54,17 +54,23 @@ class Release:
     @property
     def d(self) -> int:
         """Number of columns."""
-        return int(self.covariance.shape[-1])
+        return int((self.mean if self.covariance is None else self.covariance).shape[-1])
 
     @property
     def std(self) -> jax.Array:
         """(d,) standard deviations, data units; 0 where a noisy variance is negative."""
+        self._need_covariance()
         return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance, axis1=-2, axis2=-1), 0.0))
 
     @property
     def correlation(self) -> jax.Array:
         """(d, d) correlation matrix with a unit diagonal; zero off the diagonal of a column without variance."""
+        self._need_covariance()
         return linalg.correlation(self.covariance)
+
+    def _need_covariance(self) -> None:
+        if self.covariance is None:
+            raise ValueError(f"{self.mechanism} releases a mean and no covariance")
 
     def __str__(self) -> str:
         return summary(self)
@@ -73,12 +79,13 @@ class Release:
         """The covariance as a pandas DataFrame with the column names (pandas must be installed)."""
         import pandas
 
+        self._need_covariance()
         names = column_names(self)
         return pandas.DataFrame(np.asarray(self.covariance), index=names, columns=names)
 
     def to_dict(self) -> dict[str, Any]:
         """Covariance, mean, budget and ledger as plain lists and numbers, ready for JSON."""
-        mean = None if self.mean is None else np.asarray(self.mean).tolist()
+        covariance, mean = (None if x is None else np.asarray(x).tolist() for x in (self.covariance, self.mean))
         return {
             "mechanism": self.mechanism,
             "columns": column_names(self),
@@ -89,7 +96,7 @@ class Release:
             "spent": {type(self.spent).__name__: {k: float(v) for k, v in vars(self.spent).items()}},
             "status": status.describe(self.status),
             "mean": mean,
-            "covariance": np.asarray(self.covariance).tolist(),
+            "covariance": covariance,
             "ledger": ledgers.rows(self.ledger),
         }
 
@@ -142,8 +149,8 @@ def column_names(release: Release) -> list[str]:
 
 def summary(release: Release) -> str:
     """A short table: who is protected, what was spent, and mean and std by column."""
-    if np.ndim(release.covariance) > 2:
-        lanes = np.shape(release.covariance)[:-2]
+    lanes = np.shape(release.status)
+    if lanes:
         return f"Release({release.mechanism}, batch {lanes}, d = {release.d})"
     public = release.relation == "replace"
     count = "n" if public else "noisy n"
@@ -163,7 +170,7 @@ def summary(release: Release) -> str:
     shown = min(release.d, 12)
     width = max(6, *(len(name) for name in names[:shown]))
     mean = np.full(release.d, np.nan) if release.mean is None else np.asarray(release.mean)
-    std = np.asarray(release.std)
+    std = np.full(release.d, np.nan) if release.covariance is None else np.asarray(release.std)
     lines.append(f"{'column':<{width}}  {'mean':>12}  {'std':>12}")
     lines += [f"{names[j]:<{width}}  {mean[j]:>12.5g}  {std[j]:>12.5g}" for j in range(shown)]
     if shown < release.d:

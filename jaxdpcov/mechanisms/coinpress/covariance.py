@@ -1,0 +1,256 @@
+"""CoinPress for the covariance: rounds that shrink a covering ellipsoid, and the estimate from the last of them."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdpcov import linalg, status
+from jaxdpcov.bounds import SpectrumBounds
+from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms._registry import fold, mechanism
+from jaxdpcov.mechanisms.coinpress import config as choices
+from jaxdpcov.mechanisms.coinpress import constants, measure
+from jaxdpcov.mechanisms.coinpress import rounds as counts
+from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig, settled
+from jaxdpcov.mechanisms.coinpress.prior import Prior, prior, public_bits, spread
+from jaxdpcov.privacy import ledger, noise
+from jaxdpcov.privacy.budget import ZCDP, split
+from jaxdpcov.release import Release
+
+
+class Plan(NamedTuple):
+    """The public numbers of all rounds, fixed before the first: `n` counts rows or pairs; the rest is one by round."""
+
+    n: Any
+    costs: tuple[Any, ...]
+    betas: tuple[Any, ...]
+    clips: tuple[Any, ...]
+    noise_keys: Any
+    pair_key: Any
+
+
+class Fitted(NamedTuple):
+    """What the rounds leave behind.
+
+    back: inverse of the last round's map A. answers: the noisy second moments by round, in mapped units.
+    cover: (d, d) with cover cover^T the covering matrix of Sigma after the last round. a: its inverse.
+    bits: status.
+    """
+
+    back: Any
+    answers: tuple[measure.Answer, ...]
+    cover: Any
+    a: Any
+    bits: Any
+
+
+def settle(rows: Rows, rho: float | None, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
+    """The config with its number of rounds."""
+
+    def choose(beta: float) -> int:
+        n = choices.number(rows.count())
+        assert n is not None
+        units = max(n // 2, 1.0) if config.center == "pairs" else n
+        return counts.covariance_rounds(units, rows.d, spread(bounds), rho, config.constants, config.noise, beta)
+
+    return choices.with_rounds(config, choose, known={"n": rows.count(), "upper": bounds.upper, "lower": bounds.lower})
+
+
+def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, config: CoinPressConfig) -> Fitted:
+    """Run the rounds. Everything here but `measure.second_moment` works on public and released numbers."""
+    assert config.rounds is not None
+    plan = _plan(key, jnp.asarray(rows.count(), rows.dtype), rho, about, config, rows.d)
+    a, back = _start(about)
+    answers: list[measure.Answer] = []
+    for s in range(config.rounds):
+        answer = measure.second_moment(
+            plan.noise_keys[s],
+            rows,
+            # One pairing for all rounds: the same fold each time, which is also computed once.
+            jax.random.fold_in(plan.pair_key, 0) if config.center == "pairs" else None,
+            about.center,
+            a,
+            measure.Query(plan.n, plan.clips[s], plan.costs[s]),
+            kind=config.noise,
+            what=f"sum of z z^T, round {s + 1} of {config.rounds}",
+        )
+        answers.append(answer)
+        last, (a, back, bits) = back, _shrink(a, back, answer, plan.n, plan.betas[s], config)
+    return Fitted(last, tuple(answers), back, a, bits)
+
+
+@functools.partial(jax.jit, static_argnames="d")
+def _plan(key: jax.Array, n: jax.Array, rho: Any, about: Prior, config: CoinPressConfig, d: int) -> Plan:
+    rounds = config.rounds
+    assert rounds is not None
+    noise_key, pair_key = jax.random.split(key)
+    units = jnp.maximum(jnp.floor(n / 2.0) if config.center == "pairs" else n, 1.0)
+    betas = constants.betas(jnp.asarray(config.beta, n.dtype), rounds)
+    clips = [constants.covariance_clip(config.constants, units, d, b) for b in betas]
+    return Plan(
+        units,
+        split(rho, choices.given(config)),
+        betas,
+        # A radius that is no number makes every statistic NaN, and its noise stays.
+        tuple(jnp.where(about.valid, clip, jnp.nan) for clip in clips),
+        jax.random.split(noise_key, rounds),
+        pair_key,
+    )
+
+
+@jax.jit
+def _start(about: Prior) -> tuple[jax.Array, jax.Array]:
+    """A = (upper A0)^{-1/2} and its inverse: in A x the covariance is at most I."""
+    root = jnp.sqrt(about.upper)
+    return about.white / root, about.color * root
+
+
+@jax.jit
+def _shrink(
+    a: jax.Array, back: jax.Array, answer: measure.Answer, n: jax.Array, b: jax.Array, config: CoinPressConfig
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The next map and its inverse, both by products, from U = factor (Z projected to PSD + shift I)."""
+    d = a.shape[0]
+    factor, shift, usable = constants.covariance_inflation(config.constants, config.noise, n, d, b, answer.scale)
+    raised = answer.value + shift * jnp.eye(d, dtype=a.dtype)
+    # Eigenvalues of Z below 0 end at the shift: the projection and the power are one function of the spectrum.
+    half, inverse_half = linalg.powm(raised, 0.5, floor=shift), linalg.powm(raised, -0.5, floor=shift)
+    root = jnp.sqrt(factor)
+    next_a = jnp.matmul(inverse_half, a, precision="highest") / root
+    next_back = jnp.matmul(back, half, precision="highest") * root
+    edge = (2.0 * d) ** 0.5 if config.noise == "goe" else 2.0 * d**0.5
+    stuck = ~usable | (factor * (shift + counts.EDGE * edge * answer.scale) >= 1.0)
+    bits = jnp.where(stuck, status.TOO_FEW_ROWS, status.OK)
+    if config.constants == "theory":
+        # Both sets hold the truth; the one of smaller volume is kept. det(half)^4 factor^d is the ratio of squares.
+        lower, definite = linalg.try_cholesky(half)
+        volume = 4.0 * jnp.sum(jnp.log(jnp.diagonal(lower))) + d * jnp.log(factor)
+        take = (usable & definite & (volume < 0.0)) | jnp.isnan(answer.value[0, 0])
+        next_a, next_back = jnp.where(take, next_a, a), jnp.where(take, next_back, back)
+    return next_a, next_back, bits
+
+
+class Estimate(NamedTuple):
+    """A covariance in data units, what was measured in units of the prior's scale, the covering matrix, status bits."""
+
+    covariance: Any
+    measured: noise.Measured
+    ellipsoid: Any
+    bits: Any
+
+
+@jax.jit
+def finish(fitted: Fitted, about: Prior, config: CoinPressConfig) -> Estimate:
+    """The way back, A^{-1} Z A^{-T}, with the map that was used for the last Z."""
+    back, last = fitted.back, fitted.answers[-1]
+    d = back.shape[0]
+
+    def home(z: jax.Array) -> jax.Array:
+        return linalg.symmetrize(jnp.matmul(jnp.matmul(back, z, precision="highest"), back.T, precision="highest"))
+
+    size = jnp.max(jnp.abs(jnp.diagonal(last.value)))
+    tolerance = 1e-6 * size + jnp.finfo(size.dtype).tiny
+    _, definite = linalg.try_cholesky(last.value + tolerance * jnp.eye(d, dtype=size.dtype))
+    covariance = home(last.value if config.psd == "none" else linalg.psd_project(last.value))
+    if config.psd == "floor":
+        inner = jnp.matmul(jnp.matmul(about.white, covariance, precision="highest"), about.white, precision="highest")
+        inner = linalg.psd_project(inner, floor=1.0)
+        covariance = linalg.symmetrize(
+            jnp.matmul(jnp.matmul(about.color, inner, precision="highest"), about.color, precision="highest")
+        )
+    units = about.scale[:, None] * about.scale[None, :]
+    measured = noise.Measured(home(last.value) / units, mapped_std(back, last.scale, config.noise) / units)
+    ellipsoid = jnp.matmul(fitted.cover, fitted.cover.T, precision="highest")
+    bits = fitted.bits | jnp.where(definite, status.OK, status.NOT_PSD)
+    return Estimate(covariance, measured, linalg.symmetrize(ellipsoid), bits)
+
+
+def mapped_std(back: jax.Array, scale: jax.Array, kind: str) -> jax.Array:
+    """Std of each entry of B W B^T, W symmetric noise of std `scale` on the diagonal, B = `back`.
+
+    With P = B B^T its variance is scale^2 (P_ii P_jj + P_ij^2)/2 for "goe"; twice that less
+    scale^2 sum_k B_ik^2 B_jk^2 for "sgw". By rows of length 1, so that nothing overflows.
+    """
+    length = jnp.linalg.norm(back, axis=1)
+    unit = back / length[:, None]
+    inner = jnp.matmul(unit, unit.T, precision="highest")
+    variance = 1.0 + inner**2
+    if kind == "goe":
+        variance = 0.5 * variance
+    else:
+        variance = variance - jnp.matmul(unit**2, (unit**2).T, precision="highest")
+    return scale * length[:, None] * length[None, :] * jnp.sqrt(variance)
+
+
+@settled(lambda rows, budget, bounds, config: settle(rows, choices.cost(budget), bounds, config))
+@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,))
+def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
+    """Private covariance of (near) Gaussian rows from a wide prior range of it, by rounds that narrow the range.
+
+    Formal guarantee: rho-zCDP, replace-one with public n. Each round maps rows by a matrix A made from earlier noisy
+    answers, clips them to a public radius gamma and adds Gaussian noise to (1/n) sum w w^T at Frobenius sensitivity
+    sqrt(2) gamma^2/n (gamma^2/n in one column); the rounds' costs add up to rho. It holds for any rows: that they are
+    Gaussian and within `bounds` matters for accuracy only. Under constants="theory" the ellipsoid
+    extra["ellipsoid"] is at least Sigma with probability 1 - beta over Gaussian rows and noise.
+
+    Args:
+        key: a JAX PRNG key. One key serves one release.
+        rows: (n, d) array in data units, or `Rows`. A row that is not finite becomes the public centre.
+        budget: `ZCDP(rho)`, or `ApproxDP(epsilon, delta)`, converted on the host.
+        bounds: `Bounds.spectrum(lower, upper)`: lower I <= Sigma <= upper I in squared data units, or with a matrix
+            A0 as `lower`, A0 <= Sigma <= upper A0. A factor of a million between them costs a few rounds.
+        config: `CoinPressConfig`. Its default center="pairs" needs no mean; center="zero" uses all n rows, about the
+            public `mean_center`.
+
+    Returns:
+        `Release` with covariance (d, d) in data units and no mean. `extra` has "ellipsoid" (d, d), the covering matrix,
+        and "second_moments" (rounds, d, d), the noisy answers in the units of each round; `diagnostics` has their
+        "clip_radius".
+
+    Edge cases: one round, one column, upper = lower, n < d and singular data give finite results; the status says
+        when n is too small for a round to narrow anything. Heavy tails bias the estimate down, by clipping.
+
+    References: Biswas, Dong, Kamath, Ullman 2020 (arXiv 2006.06618), algorithm MVCRec; noise as in docs/guarantees.md.
+
+    >>> import jax
+    >>> from jaxdpcov import Bounds, ZCDP, coinpress_covariance
+    >>> rows = jax.random.normal(jax.random.key(1), (5000, 3))
+    >>> release = coinpress_covariance(jax.random.key(0), rows, ZCDP(rho=0.5), Bounds.spectrum(0.1, 1000.0))
+    >>> release.covariance.shape, release.config.rounds
+    ((3, 3), 6)
+    """
+    n = jnp.asarray(rows.count(), rows.dtype)
+    about = prior(bounds, n, rows.d, least_n=2 if config.center == "pairs" else 1)
+    # n is public, and radii depend on it: one key at another n must not give the same draws.
+    fitted = fit(fold(key, "coinpress_covariance", n), rows, budget.rho, about, config)
+    found = finish(fitted, about, config)
+    return released("coinpress_covariance", fitted, found, about, n, budget, bounds, config)
+
+
+def released(
+    name: str, fitted: Fitted, found: Estimate, about: Prior, n: jax.Array, budget: ZCDP, bounds: Any, config: Any
+) -> Release:
+    """The release of a covariance alone."""
+    tree = ledger.Seq(tuple(answer.entry for answer in fitted.answers))
+    return Release(
+        covariance=found.covariance,
+        mean=None,
+        measured={"second_moment": found.measured},
+        center=about.center,
+        scale=about.scale,
+        n=n,
+        bounds=bounds,
+        status=found.bits | public_bits(about, budget.rho),
+        spent=ZCDP(ledger.total(tree, "rho")),
+        ledger=tree,
+        config=config,
+        diagnostics={"clip_radius": jnp.stack([answer.radius for answer in fitted.answers])},
+        extra={
+            "ellipsoid": found.ellipsoid,
+            "second_moments": jnp.stack([answer.value for answer in fitted.answers]),
+        },
+        mechanism=name,
+        relation=config.relation,
+    )

@@ -1,0 +1,73 @@
+"""Public prior knowledge on the population in the form that the rounds need: Bounds.spectrum as a whitened frame."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdpcov import linalg, status
+from jaxdpcov._records import record
+from jaxdpcov.bounds import SpectrumBounds
+
+
+@record()
+class Prior:
+    """A0 <= Sigma <= upper A0 and ||mu - center|| <= radius.
+
+    center: (d,) data units. white, color: A0^{-1/2} and A0^{1/2}, (d, d) symmetric. upper: K, without units, >= 1.
+    scale: (d,) sqrt of A0's diagonal, the units in which a release states what was measured.
+    least: the smallest eigenvalue of A0. radius: data units, 1 where the bounds say nothing of the mean.
+    valid: False when a traced bound is no bound, or n too small for the statistic to exist.
+    """
+
+    center: Any
+    white: Any
+    color: Any
+    upper: Any
+    scale: Any
+    least: Any
+    radius: Any
+    valid: Any
+
+
+@functools.partial(jax.jit, static_argnames=("d", "least_n"))
+def prior(bounds: SpectrumBounds, n: jax.Array, d: int, *, least_n: int = 1) -> Prior:
+    """The prior of `Bounds.spectrum` for n rows of d columns, in the dtype of n; a number `lower` is A0 = lower I."""
+    dtype = n.dtype
+    lower, upper = jnp.asarray(bounds.lower, dtype), jnp.asarray(bounds.upper, dtype)
+    eye = jnp.eye(d, dtype=dtype)
+    center = jnp.zeros(d, dtype)
+    if bounds.mean_center is not None:
+        center = jnp.broadcast_to(jnp.asarray(bounds.mean_center, dtype), (d,))
+    radius = jnp.ones((), dtype) if bounds.mean_radius is None else jnp.asarray(bounds.mean_radius, dtype)
+    if lower.ndim == 0:
+        ratio, least, definite = upper / lower, lower, lower > 0
+        white, color, scale = eye / jnp.sqrt(lower), eye * jnp.sqrt(lower), jnp.full(d, jnp.sqrt(lower))
+    else:
+        _, definite = linalg.try_cholesky(lower)
+        safe = jnp.where(definite, lower, eye)
+        ratio, white, color = upper, linalg.inv_sqrtm(safe), linalg.sqrtm(safe)
+        scale = jnp.sqrt(jnp.diagonal(safe))
+        least = jnp.linalg.eigvalsh(safe, symmetrize_input=False)[0]
+    valid = definite & (ratio >= 1.0) & jnp.isfinite(ratio) & jnp.isfinite(least) & jnp.all(jnp.isfinite(center))
+    valid &= jnp.isfinite(radius) & (radius > 0.0) & (n >= least_n)
+    return Prior(center, white, color, ratio, scale, least, radius, valid)
+
+
+def public_bits(about: Prior, budget: Any) -> jax.Array:
+    """Status of the public numbers."""
+    bits = jnp.where(about.valid, status.OK, status.INVALID_BOUNDS)
+    return bits | jnp.where((budget > 0.0) & jnp.isfinite(budget), status.OK, status.INVALID_BUDGET)
+
+
+def spread(bounds: SpectrumBounds) -> float:
+    """K = upper / lower on the host, of concrete bounds."""
+    upper = float(np.asarray(bounds.upper))
+    return upper if np.ndim(bounds.lower) else upper / float(np.asarray(bounds.lower))
+
+
+def least_eigenvalue(bounds: SpectrumBounds) -> float:
+    """The smallest eigenvalue of A0 on the host, of concrete bounds."""
+    return float(np.linalg.eigvalsh(np.atleast_2d(np.asarray(bounds.lower, np.float64)))[0])
