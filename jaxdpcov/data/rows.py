@@ -108,7 +108,7 @@ class Rows:
         top, last = (held[0], held[-1]) if held.size else (0, 0)
         parts = run(levels.moments_by_level, frame, jnp.arange(top, last + 1))
         n = jnp.asarray(self.count(), self.dtype)
-        return LevelTable(frame, sums, levels.table(parts), jnp.asarray(top), n)
+        return LevelTable(frame, sums, levels.table(parts), jnp.asarray(top, jnp.int32), n)
 
 
 @record()
@@ -196,7 +196,7 @@ class LevelTable(Rows):
         if f is not levels.moments_at_level:
             raise TypeError("a table of level moments serves `separate` and `adaptive` only: give the rows themselves")
         frame, level = args
-        at = level - self.top
+        at = jnp.asarray(level, jnp.int32) - self.top
         # Above the top level no row is clipped; below the last one all are on the sphere.
         first = jnp.ldexp(jnp.ones((), self.dtype), jnp.minimum(at, 0))
         inner, last = jnp.maximum(at, 0), self.moments.first.shape[0] - 1
@@ -284,7 +284,11 @@ class ChunkedRows(Rows):
                     f"a block must have shape (m, {self.d}) and its weights (m,), "
                     f"got {values.shape} and {weights.shape}"
                 )
-            pair = (np.asarray(values, self.dtype), np.clip(np.nan_to_num(weights), 0, 1).astype(self.dtype))
+            if values.dtype.kind not in "fiub":
+                raise TypeError(f"rows must be numbers, got a block of dtype {values.dtype}")
+            _warn_float32(values.dtype)
+            with np.errstate(over="ignore"):  # a warning would tell that a row is huge
+                pair = (np.asarray(values, self.dtype), np.clip(np.nan_to_num(weights), 0, 1).astype(self.dtype))
             while len(pair[0]):
                 room = self.block_rows - rows
                 held.append((pair[0][:room], pair[1][:room]))
@@ -347,28 +351,34 @@ def _pair_step(f: BlockSum) -> Callable[..., Any]:
 _warned_float32 = False
 
 
+def _warn_float32(dtype: Any) -> None:
+    """Warn, once per process, where rows come in float64 and x64 is off."""
+    global _warned_float32
+    if dtype == np.float64 and not jax.config.read("jax_enable_x64") and not _warned_float32:
+        _warned_float32 = True
+        warnings.warn(
+            "float64 rows become float32 because jax_enable_x64 is off, and so is the release; call "
+            "jax.config.update('jax_enable_x64', True) for float64",
+            stacklevel=5,
+        )
+
+
 def as_float_array(values: Any) -> jax.Array:
     """`values` as a floating array (n, d), n >= 1 and d >= 1; one warning per process where float64 is lost."""
-    global _warned_float32
     if not isinstance(values, jax.Array):
         values = np.asarray(values)
         if values.dtype.kind not in "fiub":
             raise TypeError(f"rows must be numbers, got an array of dtype {values.dtype}")
-        if values.dtype == np.float64 and not jax.config.read("jax_enable_x64") and not _warned_float32:
-            _warned_float32 = True
-            warnings.warn(
-                "float64 rows become float32 because jax_enable_x64 is off, and so is the release; call "
-                "jax.config.update('jax_enable_x64', True) for float64",
-                stacklevel=4,
-            )
+        _warn_float32(values.dtype)
     if np.ndim(values) != 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
         raise ValueError(f"rows must have shape (n, d) with n >= 1 and d >= 1, got {np.shape(values)}")
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
         raise TypeError(f"rows must be real numbers, got dtype {values.dtype}")
-    if not jnp.issubdtype(values.dtype, jnp.floating):
-        return jnp.asarray(values, jnp.zeros(()).dtype)
-    own = jax.dtypes.canonicalize_dtype(values.dtype)
-    return jnp.asarray(values, own if own.itemsize >= 4 else jnp.float32)
+    dtype = jnp.zeros(()).dtype
+    if jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize <= 4:
+        dtype = np.dtype(np.float32)
+    with np.errstate(over="ignore"):  # a warning would tell that a row is huge
+        return jnp.asarray(values, dtype)
 
 
 def as_rows(rows: Any) -> Rows:
