@@ -21,6 +21,9 @@ from tests.reference import separate as ball
 
 N, D = 12, 3
 
+#: Compiler options for a program that runs a few times only: quick compilation is worth more than quick code.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
 
 class Limit(NamedTuple):
     """A mechanism's answer without noise, and the size of the noise around it (Frobenius norm, l2 norm)."""
@@ -126,6 +129,26 @@ def _ball_limit(example: "Example", x: np.ndarray, bounds: Any, config: Any, bud
     return Limit(limit, at_center, size, float(np.linalg.norm((mean_error + count_error) * scale)))
 
 
+def _directions_limit(example: "Example", x: np.ndarray, bounds: Any, config: Any, budget: Any, release: Any) -> Limit:
+    """Drawn eigenvectors: the limit of the unit ball, with the spread of a Bingham law around each eigenvector.
+
+    The angle between eigenvectors i and j has variance 1/(2 strength (l_i - l_j)), which moves the matrix by the
+    (l_i - l_j) sqrt(2) of it: strength is half of one draw's epsilon (all of it under add/remove).
+    """
+    limit = _ball_limit(example, x, bounds, config, budget, release)
+    n, d = x.shape
+    add = config.relation == "add_remove"
+    cost = amount(budget) * (1 - config.n_share if add else 1.0) * (1 - config.spectrum)
+    cost *= 1 - float(release.diagnostics.get("mean_share", 0.0))
+    epsilon = cost / (d - 1) if isinstance(budget, PureDP) else np.sqrt(8 * cost / (d - 1))
+    strength = epsilon * (1.0 if add else 0.5) * (0.5 if config.constants == "paper" else 1.0)
+    u = ball.unit_rows(x, as_reference(bounds))
+    values = np.linalg.eigvalsh(n * ball.second_moment(u))
+    gaps = sum(abs(a - b) for a, b in itertools.combinations(values, 2))
+    spread = np.sqrt(gaps / strength) / n * float(np.max(np.asarray(release.scale)) ** 2)
+    return limit._replace(covariance_scale=limit.covariance_scale + spread)
+
+
 def _sums(config: Any) -> bool:
     """Pairs depend on the order of the rows, and their limit on the pairing."""
     return config.center != "pairs"
@@ -176,6 +199,20 @@ for _name, _variants in {
     "adaptive": {"default": ({}, ("l2",)), "zero": (_PAPER, ("l2",)), "add_remove": (_ADD_REMOVE, ("box",))},
 }.items():
     CASES[_name] = Case(_variants, _ball_limit, has_limit=_sums, row_sums=_sums, fixed_ledger=_name != "adaptive")
+
+
+CASES["emcov"] = Case(
+    {
+        "default": ({}, ("l2",)),
+        "zero": ({"center": "zero", "constants": "paper"}, ("box",)),
+        "pairs": ({"center": "pairs"}, ("l2",)),
+        "add_remove": ({"relation": "add_remove", "psd": "none"}, ("box",)),
+    },
+    _directions_limit,
+    has_limit=_sums,
+    row_sums=_sums,
+    smooth=False,  # a rejection loop has no derivative
+)
 
 
 class Example(NamedTuple):
@@ -241,10 +278,7 @@ def call(example: Example, key: Any, x: Any, budget: Any, bounds: Any, config: A
 
 @contextlib.contextmanager
 def quick_compilation() -> Iterator[None]:
-    """Contract tests compile many small programs for a few calls each: quick compilation is worth more than quick code.
-
-    Programs of the caches of a module that used this are slow ones; they are dropped at the end.
-    """
+    """As `QUICK`, for all that is compiled within; slow programs are dropped from the caches at the end."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     try:
