@@ -13,6 +13,7 @@ from jaxdpcov.mechanisms.coinpress import (
     coinpress_mean_1d,
     coinpress_variance_1d,
 )
+from jaxdpcov.mechanisms.emcov import EMCovConfig, emcov
 from jaxdpcov.mechanisms.gaussian import DiagonalConfig, GaussianConfig, LaplaceConfig, diagonal, gaussian, laplace
 from jaxdpcov.mechanisms.separate import (
     ClippedGaussianConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "CoinPressConfig",
     "DataError",
     "DiagonalConfig",
+    "EMCovConfig",
     "GaussianConfig",
     "LaplaceConfig",
     "PureDP",
@@ -52,6 +54,7 @@ __all__ = [
     "coinpress_mean_1d",
     "coinpress_variance_1d",
     "diagonal",
+    "emcov",
     "estimate",
     "gaussian",
     "laplace",

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov import _checks, linalg, status
+from jaxdpcov import _checks, linalg
 from jaxdpcov._records import record
 from jaxdpcov.data import clip, levels
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.linalg import eigenvalues
 from jaxdpcov.mechanisms import _steps
-from jaxdpcov.mechanisms._registry import fold
 from jaxdpcov.privacy import ledger, noise, sensitivity
 from jaxdpcov.privacy.budget import split
 from jaxdpcov.release import Release
@@ -70,21 +69,6 @@ class BallConfig:
         return self.spectrum_share
 
 
-class Opened(NamedTuple):
-    """What is settled before the moments are released: counts, what is left of the budget, and what was measured."""
-
-    key: Any
-    n: Any  # as released
-    count: Any  # contributions to the sums: n, or the number of pairs
-    slack: Any  # NaN where a public number is invalid: no noise scale survives it
-    cost: Any
-    bits: Any
-    entries: tuple[Any, ...]
-    measured: dict[str, Any]
-    diagnostics: dict[str, Any]
-    extra: dict[str, Any]
-
-
 class Choice(NamedTuple):
     """Where rows are clipped and which form the second moment takes; `separate` None: see `form`."""
 
@@ -93,11 +77,11 @@ class Choice(NamedTuple):
     separate: Any = None
 
 
-class Scales(_steps._Scales):
+class Scales(_steps.Scales):
     """Noise for sums over clipped rows, at the sensitivity that goes with the radius."""
 
     def __init__(self, frame: clip.Frame, budget: Any, config: BallConfig, slack: jax.Array) -> None:
-        super().__init__(frame, budget, config, False, slack)  # type: ignore[arg-type]
+        super().__init__(frame, budget, config, slack)
         self.choices, self.about = config, (config.relation,)
         self.paired = config.center == "pairs"
 
@@ -185,7 +169,7 @@ def _fixed(
     config: BallConfig,
     radius: jax.Array,
 ) -> Release:
-    opened = begin(name, key, n, frame, budget, config, (radius > 0) & (radius <= 1.0))
+    opened = _steps.begin(name, key, n, frame, budget, config, (radius > 0) & (radius <= 1.0))
     form = "gaussian" if name == "clipped_gaussian" else "separate"
     return finish(name, opened, sums, frame, budget, bounds, config, Choice(radius, form))
 
@@ -197,34 +181,9 @@ def moments(rows: Rows, key: jax.Array, frame: clip.Frame, config: BallConfig, r
     return rows.reduce(levels.moments_at_radius, frame, radius)
 
 
-def begin(
-    name: str, key: jax.Array, n: jax.Array, frame: clip.Frame, budget: Any, config: BallConfig, valid: jax.Array
-) -> Opened:
-    """Check public numbers, and measure n where it is private."""
-    paired = config.center == "pairs"
-    valid = valid & frame.valid
-    if config.relation == "replace":
-        key = fold(key, name, n)
-        valid = valid & (n >= 1.0 + paired)
-    slack = jnp.where(valid, sensitivity.slack(n.dtype), jnp.nan).astype(n.dtype)
-    scales = Scales(frame, budget, config, slack)
-    cost = scales.cost(budget)
-    bits = jnp.where(valid, status.OK, status.INVALID_BOUNDS)
-    bits |= jnp.where((cost > 0) & jnp.isfinite(cost), status.OK, status.INVALID_BUDGET)
-    key, key_count = jax.random.split(key)
-    if config.relation == "replace":
-        count = jnp.floor(n / 2) if paired else n
-        return Opened(key, n, count, slack, cost, bits, (), {}, {}, {})
-    count_cost, cost = split(cost, (config.n_share, 1.0 - config.n_share))
-    noisy, entry = scales.vector(key_count, n, (1.0, 1.0), count_cost, "number of rows")
-    bits |= jnp.where(noisy.value < 1.0, status.COUNT_FLOORED, status.OK)
-    n = jnp.maximum(noisy.value, 1.0)
-    return Opened(key, n, n, slack, cost, bits, (entry,), {"n": noisy}, {}, {})
-
-
 def finish(
     name: str,
-    opened: Opened,
+    opened: _steps.Opened,
     sums: levels.Moments,
     frame: clip.Frame,
     budget: Any,
@@ -235,15 +194,16 @@ def finish(
     """Noise on the sums at the chosen radius, the chosen form, centring, and the way back to data units."""
     scales = Scales(frame, budget, config, opened.slack)
     key_first, key_second, key_spectrum = jax.random.split(opened.key, 3)
-    measured, parts, live = dict(opened.measured), list(opened.entries), frame.live
+    measured: dict[str, Any] = {}
+    parts, live = [], frame.live
     # From sums over w to moments of u; of a pair (u - u')/2 has half the covariance.
     to_mean = choice.radius / opened.count
     to_second = choice.radius * to_mean * (2.0 if scales.paired else 1.0)
     ceiling = choice.radius**2 * (2.0 if scales.paired else 1.0)
 
     first_cost, cost = scales.after_mean(opened.cost, opened.count)
-    mean = None
-    diagnostics = dict(opened.diagnostics)
+    mean: noise.Measured | None = None
+    diagnostics = {}
     if first_cost is not None:
         diagnostics["mean_share"] = first_cost / opened.cost
         noisy, entry = scales.vector(key_first, sums.first, scales.first(), first_cost, "sum of w")
@@ -267,27 +227,9 @@ def finish(
     covariance, indefinite = _covariance(second, spectrum, mean, ceiling, live, config, choice)
     # Entries of constant columns are known, and yet void where bounds are.
     covariance = jnp.where(jnp.isnan(opened.slack), jnp.nan, covariance)
-    tree = ledger.Seq(tuple(parts))
-    spent = scales.spent(tree)
-    bits = opened.bits | jnp.where(indefinite, status.NOT_PSD, status.OK)
-    # A share outside (0, 1), which nothing could refuse while it was traced, shows in the parts.
-    bits |= jnp.where(jnp.isnan(scales.cost(spent)), status.INVALID_BUDGET, status.OK)
-    return Release(
-        covariance=frame.covariance(covariance),
-        mean=None if mean is None else frame.mean(mean.value),
-        measured=measured,
-        center=frame.center,
-        scale=frame.scale,
-        n=opened.n,
-        bounds=bounds,
-        status=bits,
-        spent=spent,
-        ledger=tree,
-        config=config,
-        diagnostics=diagnostics,
-        extra=dict(opened.extra),
-        mechanism=name,
-        relation=config.relation,
+    opened = opened.add(parts, measured, diagnostics)
+    return _steps.close(
+        name, opened, frame, budget, bounds, config, covariance=covariance, mean=mean, indefinite=indefinite
     )
 
 

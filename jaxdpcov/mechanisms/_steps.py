@@ -114,25 +114,10 @@ def _finish(
     diagonal: bool,
 ) -> Release:
     """All that follows the pass over rows: noise on the sums, centring, post-processing, the way back to data units."""
-    paired = config.center == "pairs"
-    if config.relation == "replace":
-        key = fold(key, name, n)  # n is public, and the share of the mean depends on it
-    key_count, key_first, key_second = jax.random.split(key, 3)
-    valid = frame.valid if config.relation == "add_remove" else frame.valid & (n >= 1.0 + paired)
-    scales = _Scales(
-        frame, budget, config, diagonal, jnp.where(valid, jnp.asarray(sensitivity.slack(n.dtype), n.dtype), jnp.nan)
-    )
-    cost, parts, measured, diagnostics = scales.cost(budget), [], {}, {}
-    bits = jnp.where(valid, status.OK, status.INVALID_BOUNDS)
-    bits |= jnp.where((cost > 0) & jnp.isfinite(cost), status.OK, status.INVALID_BUDGET)
-
-    count = jnp.floor(n / 2) if paired else n
-    if config.relation == "add_remove":
-        count_cost, cost = split(cost, (config.n_share, 1.0 - config.n_share))
-        measured["n"], entry = scales.vector(key_count, n, (1.0, 1.0), count_cost, "number of rows")
-        parts.append(entry)
-        bits |= jnp.where(measured["n"].value < 1.0, status.COUNT_FLOORED, status.OK)
-        n = count = jnp.maximum(measured["n"].value, 1.0)
+    opened = begin(name, key, n, frame, budget, config, jnp.asarray(True))
+    scales = Scales(frame, budget, config, opened.slack, diagonal)
+    key_first, key_second = jax.random.split(opened.key)
+    cost, count, parts, measured, diagnostics = opened.cost, opened.count, [], {}, {}
     if config.center == "private":
         share = scales.mean_share(cost, count) if config.mean_share is None else config.mean_share
         diagnostics["mean_share"] = share
@@ -152,35 +137,103 @@ def _finish(
         z_covariance += mean.std**2 if diagonal else jnp.diag(mean.std**2)
     else:
         mean, z_covariance = None, second.value
-    ceiling = None if frame.domain == "box" else 1.0 + paired
+    ceiling = None if frame.domain == "box" else 1.0 + (config.center == "pairs")
     post, indefinite = _postprocess(z_covariance, second.std, ceiling, config, diagonal)
-    tree = ledger.Seq(tuple(parts))
-    spent = scales.spent(tree)
+    opened = opened.add(parts, measured, diagnostics)
+    covariance = jnp.diag(post) if diagonal else post
+    return close(name, opened, frame, budget, bounds, config, covariance=covariance, mean=mean, indefinite=indefinite)
+
+
+class Opened(NamedTuple):
+    """What is settled before moments are released: counts, what is left of the budget, and what was measured."""
+
+    key: Any
+    n: Any  # as released
+    count: Any  # contributions to the sums: n, or the number of pairs
+    slack: Any  # NaN where a public number is invalid: no noise scale survives it
+    cost: Any
+    bits: Any
+    entries: tuple[Any, ...]
+    measured: dict[str, Any]
+    diagnostics: dict[str, Any]
+    extra: dict[str, Any]
+
+    def add(self, entries: Any, measured: Any, diagnostics: Any = None, extra: Any = None) -> "Opened":
+        """With more entries in the ledger and what they bought."""
+        return self._replace(
+            entries=(*self.entries, *entries),
+            measured=self.measured | measured,
+            diagnostics=self.diagnostics | (diagnostics or {}),
+            extra=self.extra | (extra or {}),
+        )
+
+
+def begin(
+    name: str, key: jax.Array, n: jax.Array, frame: clip.Frame, budget: Any, config: Any, valid: jax.Array
+) -> Opened:
+    """Check public numbers, and measure n where it is private."""
+    paired = config.center == "pairs"
+    valid = valid & frame.valid
+    if config.relation == "replace":
+        key = fold(key, name, n)  # n is public, and the share of the mean depends on it
+        valid = valid & (n >= 1.0 + paired)
+    slack = jnp.where(valid, sensitivity.slack(n.dtype), jnp.nan).astype(n.dtype)
+    scales = Scales(frame, budget, config, slack)
+    cost = scales.cost(budget)
+    bits = jnp.where(valid, status.OK, status.INVALID_BOUNDS)
+    bits |= jnp.where((cost > 0) & jnp.isfinite(cost), status.OK, status.INVALID_BUDGET)
+    key, key_count = jax.random.split(key)
+    if config.relation == "replace":
+        count = jnp.floor(n / 2) if paired else n
+        return Opened(key, n, count, slack, cost, bits, (), {}, {}, {})
+    count_cost, cost = split(cost, (config.n_share, 1.0 - config.n_share))
+    noisy, entry = scales.vector(key_count, n, (1.0, 1.0), count_cost, "number of rows")
+    bits |= jnp.where(noisy.value < 1.0, status.COUNT_FLOORED, status.OK)
+    n = jnp.maximum(noisy.value, 1.0)
+    return Opened(key, n, n, slack, cost, bits, (entry,), {"n": noisy}, {}, {})
+
+
+def close(
+    name: str,
+    opened: Opened,
+    frame: clip.Frame,
+    budget: Any,
+    bounds: Any,
+    config: Any,
+    *,
+    covariance: jax.Array,
+    mean: noise.Measured | None,
+    indefinite: Any,
+) -> Release:
+    """The release of a covariance in frame units, and a mean, from all that was measured and entered by then."""
+    pure, tree = isinstance(budget, PureDP), ledger.Seq(opened.entries)
+    total = ledger.total(tree, "epsilon" if pure else "rho")
     # A share outside (0, 1), which nothing could refuse while it was traced, shows in the parts.
-    bits |= jnp.where(jnp.isnan(scales.cost(spent)), status.INVALID_BUDGET, status.OK)
+    bits = opened.bits | jnp.where(indefinite, status.NOT_PSD, status.OK)
+    bits |= jnp.where(jnp.isnan(total), status.INVALID_BUDGET, status.OK)
     return Release(
-        covariance=frame.covariance(jnp.diag(post) if diagonal else post),
+        covariance=frame.covariance(covariance),
         mean=None if mean is None else frame.mean(mean.value),
-        measured=measured,
+        measured=opened.measured,
         center=frame.center,
         scale=frame.scale,
-        n=n,
+        n=opened.n,
         bounds=bounds,
-        status=bits | jnp.where(indefinite, status.NOT_PSD, status.OK),
-        spent=spent,
+        status=bits,
+        spent=PureDP(total) if pure else ZCDP(total),
         ledger=tree,
         config=config,
-        diagnostics=diagnostics,
-        extra={},
+        diagnostics=opened.diagnostics,
+        extra=opened.extra,
         mechanism=name,
         relation=config.relation,
     )
 
 
-class _Scales:
+class Scales:
     """Noise for the sums of one release: Gaussian under a zCDP budget, Laplace under a pure one."""
 
-    def __init__(self, frame: clip.Frame, budget: Any, config: MomentsConfig, diagonal: bool, slack: jax.Array) -> None:
+    def __init__(self, frame: clip.Frame, budget: Any, config: Any, slack: jax.Array, diagonal: bool = False) -> None:
         self.pure = isinstance(budget, PureDP)
         self.frame, self.config, self.diagonal, self.slack = frame, config, diagonal, slack
         self.width = frame.center.shape[0]
@@ -189,11 +242,6 @@ class _Scales:
     def cost(self, budget: Any) -> jax.Array:
         """The number that the budget is counted in."""
         return budget.epsilon if self.pure else budget.rho
-
-    def spent(self, tree: Any) -> Any:
-        """The ledger's total as a budget."""
-        total = ledger.total(tree, "epsilon" if self.pure else "rho")
-        return PureDP(total) if self.pure else ZCDP(total)
 
     def vector(self, key: jax.Array, value: Any, bounds: tuple[Any, Any], cost: Any, what: str) -> tuple[Any, Any]:
         """Noise on every entry of a sum whose (l2, l1) sensitivities are `bounds`."""

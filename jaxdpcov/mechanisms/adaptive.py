@@ -12,7 +12,7 @@ from jaxdpcov._records import record
 from jaxdpcov.bounds import BoxBounds, L2Bounds
 from jaxdpcov.data import clip, levels
 from jaxdpcov.data.rows import Rows
-from jaxdpcov.mechanisms import _ball
+from jaxdpcov.mechanisms import _ball, _steps
 from jaxdpcov.mechanisms._registry import mechanism
 from jaxdpcov.privacy import selection, sensitivity, tails
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
@@ -111,9 +111,9 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
 @jax.jit
 def _choose(
     key: jax.Array, masses: levels.Masses, n: jax.Array, frame: clip.Frame, budget: Any, config: AdaptiveConfig
-) -> tuple[_ball.Opened, jax.Array, jax.Array]:
+) -> tuple[_steps.Opened, jax.Array, jax.Array]:
     """The noisy trace, the radius 2^-level, and whether the separate form is predicted to err less there."""
-    opened = _ball.begin("adaptive", key, n, frame, budget, config, (config.beta > 0) & (config.beta < 1.0))
+    opened = _steps.begin("adaptive", key, n, frame, budget, config, (config.beta > 0) & (config.beta < 1.0))
     scales = _ball.Scales(frame, budget, config, opened.slack)
     key, key_trace, key_radius = jax.random.split(opened.key, 3)
     rest = 1.0 - config.trace_share - config.radius_share
@@ -140,23 +140,21 @@ def _choose(
     whole = frame.scale[0]
     if isinstance(frame, clip.BallOfBox):
         whole = jnp.sqrt(jnp.maximum(jnp.sum(frame.live, dtype=n.dtype), 1.0))
-    opened = opened._replace(
-        key=key,
-        cost=cost,
-        entries=(*opened.entries, trace_entry, radius_entry),
-        measured=opened.measured | {"trace": type(trace)(trace.value * to_mean, trace.std * to_mean)},
-        diagnostics={
+    opened = opened._replace(key=key, cost=cost).add(
+        (trace_entry, radius_entry),
+        {"trace": type(trace)(trace.value * to_mean, trace.std * to_mean)},
+        {
             "predicted_gaussian": here.gaussian[0] * to_mean,
             "predicted_separate": here.separate[0] * to_mean,
         },
-        extra={"radius": radius * whole, "separate": separate, "trace": upper * to_mean},
+        {"radius": radius * whole, "separate": separate, "trace": upper * to_mean},
     )
     return opened, level, separate
 
 
 @jax.jit
 def _finish(
-    opened: _ball.Opened,
+    opened: _steps.Opened,
     sums: levels.Moments,
     frame: clip.Frame,
     budget: Any,

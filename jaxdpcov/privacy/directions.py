@@ -85,9 +85,7 @@ def exponential_directions(
     (_, basis), _ = jax.lax.scan(step, (key, jnp.zeros_like(matrix)), (jnp.arange(d - 1), strengths))
     _, vectors, _ = _complement(matrix, basis, live, d - 1)
     basis = basis.at[:, d - 1].set(vectors[:, d - 1])
-    entries = tuple(
-        Entry(f"{what} {i + 1}", "exponential", unit, sensitivity, each[i], costs[i]) for i in range(d - 1)
-    )
+    entries = tuple(Entry(f"{what} {i + 1}", "exponential", unit, sensitivity, each[i], costs[i]) for i in range(d - 1))
     return jnp.where(valid, basis, jnp.nan), Seq(entries)
 
 

@@ -160,6 +160,14 @@ def squared_norm() -> float:
     return 1.0
 
 
+def direction() -> float:
+    """Sensitivity of v^T (sum u u^T) v for a unit v in the unit ball, for every relation and for pairs.
+
+    One row's (v.u)^2 lies in [0, 1]. All scores grow together when a row is added.
+    """
+    return 1.0
+
+
 def level_query() -> float:
     """Sensitivity of the clipped mass at a radius q = 2^k <= 1 and of its bound from level counts, for every relation.
 

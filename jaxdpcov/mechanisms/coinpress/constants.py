@@ -89,5 +89,8 @@ def variance_ends(constants: str, n: Array, b: Array, scale: Array, pure: bool) 
     # Under "theory" the noise and the sample share b; the paper gives b to each.
     share = share if constants == "paper" else 0.5 * share
     q = jnp.log(2.0 / share) / n
-    tail = scale * (jnp.log(1.0 / share) if pure else tails.eta(1, share))
+    if pure:
+        tail = scale * jnp.log(1.0 / share)
+    else:
+        tail = scale * (jnp.sqrt(2.0 * jnp.log(2.0 / share)) if constants == "paper" else tails.eta(1, share))
     return tail, 1.0 - 2.0 * jnp.sqrt(q), 1.0 + 2.0 * jnp.sqrt(q) + 2.0 * q
