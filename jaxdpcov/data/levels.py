@@ -59,6 +59,15 @@ def pair_masses(first: jax.Array, second: jax.Array, valid: Any, frame: clip.Fra
     return _masses(half_differences(first, second, frame), valid)
 
 
+def rows_by_level(x: jax.Array, weights: Any, frame: clip.Frame) -> jax.Array:
+    """(L,) int32: how many rows of one block are in each level; the last holds all shorter ones too."""
+    norm = jnp.minimum(clip.row_norms(frame.rows(x)), 1.0)
+    norm = norm if weights is None else jnp.where(weights > 0, norm, 0.0)
+    ends = jnp.append(radii(x.dtype), 0.0)
+    beyond = jnp.sum(norm[:, None] > ends[None, :], axis=0, dtype=jnp.int32)
+    return beyond[1:] - beyond[:-1]
+
+
 def moments_at_level(x: jax.Array, weights: Any, frame: clip.Frame, level: Any) -> Moments:
     """`Moments` of one block of rows clipped at 2^-level; a `LevelTable` answers this from memory."""
     return _moments(frame.rows(x), weights, radius(level, x.dtype))
@@ -93,12 +102,6 @@ def moments_by_level(x: jax.Array, weights: Any, frame: clip.Frame, which: Any) 
     # A radius below every norm of the level sends its rows to the sphere; of the last level nobody asks.
     whole, sphere = (jax.lax.map(lambda each: sums(*each), (levels, at)) for at in (top, 0.5 * top))
     return whole, sphere
-
-
-def used(sums: Masses) -> Any:
-    """(L,) booleans, of concrete sums: the levels that hold a row."""
-    beyond = np.append(np.asarray(sums.beyond), np.inf if sums.total > sums.mass[-1] else sums.beyond[-1])
-    return beyond[1:] > beyond[:-1]
 
 
 def table(by_level: tuple[Moments, Moments]) -> Moments:

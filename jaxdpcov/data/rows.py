@@ -104,7 +104,7 @@ class Rows:
         frame = clip.ball_frame(bounds, self.d, self.dtype)
         run = functools.partial(_array_reduce, self) if isinstance(self, ArrayRows) else self.reduce
         sums = run(levels.masses, frame)
-        held = np.flatnonzero(levels.used(sums))
+        held = np.flatnonzero(run(levels.rows_by_level, frame))
         top, last = (held[0], held[-1]) if held.size else (0, 0)
         parts = run(levels.moments_by_level, frame, jnp.arange(top, last + 1))
         n = jnp.asarray(self.count(), self.dtype)

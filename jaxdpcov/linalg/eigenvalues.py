@@ -34,7 +34,7 @@ def eigh_masked(a: Array, mask: Any = None) -> tuple[Array, Array]:
     if mask is None:
         mask = jnp.ones(d, bool)
     # The diagonal of the columns left out goes below the spectrum, at different places so that none tie.
-    size = jax.lax.stop_gradient(jnp.sqrt(jnp.sum(a * a)))
+    size = d * jax.lax.stop_gradient(jnp.max(jnp.abs(a)))
     below = -(2.0 + jnp.arange(d, dtype=a.dtype) / d) * jnp.maximum(size, jnp.finfo(a.dtype).tiny)
     values, vectors = _eigh(a + jnp.diag(jnp.where(mask, jnp.zeros_like(below), below)))
     left_out = jnp.arange(d) < d - jnp.sum(mask)
