@@ -120,26 +120,29 @@ class Release:
 
 def load(path: str | os.PathLike[str]) -> Release:
     """Read a release that `Release.save` wrote. ValueError for anything else; nothing in the file is executed."""
+    with open(path, "rb") as file:
+        content = io.BytesIO(file.read())
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(content, allow_pickle=False) as stored:
             document = json.loads(bytes(stored["metadata"]).decode())
             arrays = {name: stored[name] for name in stored.files if name != "metadata"}
         if document["format"] != _MAGIC:
             raise ValueError("wrong format")
         version = document["release"]["fields"]["schema_version"]
-    except FileNotFoundError:
-        raise
+        if type(version) is not int:
+            raise ValueError("wrong version")
     except Exception:
         raise ValueError(f"{os.fspath(path)} is not a release file of jaxdpcov") from None
     if version > SCHEMA_VERSION:
         raise ValueError(f"{os.fspath(path)} has schema version {version}; this jaxdpcov reads up to {SCHEMA_VERSION}")
     try:
         release = _decode(document["release"], arrays)
+        if isinstance(release, Release):
+            summary(release)  # what cannot be printed is no release, whatever its records say
+            return release
     except Exception:
         raise ValueError(f"{os.fspath(path)} is a damaged release file") from None
-    if not isinstance(release, Release):
-        raise ValueError(f"{os.fspath(path)} is not a release file of jaxdpcov")
-    return release
+    raise ValueError(f"{os.fspath(path)} is not a release file of jaxdpcov")
 
 
 def column_names(release: Release) -> list[str]:
