@@ -10,12 +10,12 @@ contradict each other by many standard deviations it would take thousands of sho
 at a large tau, from a pair that is optimal there but for the edges, and lowers tau as fast as full steps allow.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov.maxent.linear import product
+from jaxdpcov.maxent.linear import choose, product, row_effects, suits_eigen
 from jaxdpcov.maxent.problem import (
     Limits,
     Problem,
@@ -23,6 +23,7 @@ from jaxdpcov.maxent.problem import (
     cholesky,
     cold_start,
     inverse,
+    isolated,
     residual,
     symmetric,
     usable_start,
@@ -32,17 +33,18 @@ from jaxdpcov.maxent.system import Edges, solve_system
 
 #: Direct Newton is given up at the first step shorter than this, or after this many.
 SHORT, MANY = 0.2, 15
-#: Steps at tau = 1 in a row that do not halve the gap: rounding is all that is left.
+#: Full steps at tau = 1 in a row that gain less than a tenth on the best gap: rounding is all that is left.
 IDLE = 5
 
 
 class State(NamedTuple):
-    """The pair (w, k), x = k^-1, the gap of (x, k), the last step's length, `direct` until tau has been raised."""
+    """The pair (w, k), x = k^-1, the gap of (x, k) and the best one, the last length, `direct` until tau has been raised."""
 
     w: jax.Array
     k: jax.Array
     x: jax.Array
     gap: jax.Array
+    best: jax.Array
     length: jax.Array
     direct: jax.Array
     idle: jax.Array
@@ -54,10 +56,11 @@ def solve(
     problem: Problem, init: jax.Array | None, choice: str, limits: Limits, edges: Edges | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Covariance, precision, gap, outer steps and conjugate-gradient steps."""
-    k = usable_start(init, problem)
+    k = usable_start(_spectral_start(problem, choice) if init is None else init, problem)
     x = inverse(cholesky(k))
     zero, one = jnp.zeros((), jnp.int32), jnp.ones((), k.dtype)
-    first = State(x, k, x, _gap(problem, k, x), one, jnp.ones((), bool), zero, zero, zero)
+    gap = _gap(problem, k, x)
+    first = State(x, k, x, gap, gap, one, jnp.ones((), bool), zero, zero, zero)
 
     def going(state: State) -> jax.Array:
         moving = (state.idle < IDLE) & (state.length > 0)
@@ -65,6 +68,20 @@ def solve(
 
     last = jax.lax.while_loop(going, lambda state: _advance(problem, state, choice, limits, edges), first)
     return last.x, last.k, last.gap, last.steps, last.inner_steps
+
+
+def _spectral_start(problem: Problem, choice: str) -> jax.Array | None:
+    """The optimum in closed form if the mask were full and q_jk = s_j s_k: in that scale an eigenvalue at a time."""
+
+    def closed() -> jax.Array:
+        root = jnp.sqrt(row_effects(problem.q, problem.on)[0])
+        both = root[:, None] * root[None, :]
+        mu, u = jnp.linalg.eigh(problem.y / both, symmetrize_input=False)
+        return product(u * isolated(mu, jnp.ones_like(mu))[None, :], u.T) / both
+
+    if choice == "diagonal":
+        return None
+    return choose(choice, lambda: suits_eigen(problem.q, problem.on), closed, lambda: jnp.zeros_like(problem.y))
 
 
 def _gap(problem: Problem, k: jax.Array, x: jax.Array) -> jax.Array:
@@ -81,15 +98,16 @@ def _advance(problem: Problem, state: State, choice: str, limits: Limits, edges:
     w, k = jnp.where(again, cold_w, w), jnp.where(again, cold_k, k)
     x = inverse(jnp.where(again, jnp.sqrt(cold_k), factor))
     gap = _gap(problem, k, x)
-    halved = (gap <= 0.5 * state.gap) | (tau > 1) | (length < 1) | again
+    moving = (gap <= 0.9 * state.best) | (tau > 1) | (length < 1) | again
     return State(
         w=w,
         k=k,
         x=x,
         gap=gap,
+        best=jnp.where(again, gap, jnp.minimum(gap, state.best)),
         length=jnp.where(again, 1.0, length),
         direct=state.direct & ~again,
-        idle=jnp.where(halved, 0, state.idle + 1),
+        idle=jnp.where(moving, 0, state.idle + 1),
         steps=state.steps + 1,
         inner_steps=state.inner_steps + inner,
     )
@@ -127,7 +145,7 @@ def _longest(state: State, v: jax.Array, dw: jax.Array) -> tuple[jax.Array, jax.
     def outside(trial: tuple[jax.Array, ...]) -> jax.Array:
         return ~trial[2] & (trial[0] > 1e-6)
 
-    def shorter(trial: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def shorter(trial: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         return factors(0.7 * trial[0])
 
     length, factor, inside = jax.lax.while_loop(outside, shorter, factors(jnp.ones((), v.dtype)))

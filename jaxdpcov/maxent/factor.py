@@ -1,4 +1,4 @@
-"""The Cholesky solver: an interior-point method on the factor L of W = L L^T (Ferrando et al. 2026), by Newton's method.
+"""The Cholesky solver: an interior-point method (Ferrando et al. 2026) on the factor L of W = L L^T.
 
 Everything happens in coordinates that the factor makes natural, W = L (I + S) L^T with S symmetric: there -log det is
 -log det(I + S) for every L, so that the barrier is never ill-conditioned. With G = gamma.(W - y) and A = L^T G L,
@@ -10,7 +10,7 @@ The optimum is A = I. The barrier continuation starts at t / tau with tau large,
 t tenfold whenever the gap at the present t is small.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,16 +32,17 @@ from jaxdpcov.maxent.system import solve_system
 
 #: t grows by this factor where the gap at the present t is below NEAR nats for each column.
 GROWTH, NEAR = 10.0, 0.1
-#: Steps at the full t in a row that do not halve the gap: rounding is all that is left.
+#: Full steps at the full t in a row that gain less than a tenth on the best gap: rounding is all that is left.
 IDLE = 5
 
 
 class State(NamedTuple):
-    """The factor, the share of t reached, the gap there, and how the last steps went."""
+    """The factor, the share of t reached, the gap there, the best gap at the full t, and how the last steps went."""
 
     factor: jax.Array
     share: jax.Array
     gap: jax.Array
+    best: jax.Array
     idle: jax.Array
     steps: jax.Array
     inner_steps: jax.Array
@@ -95,7 +96,8 @@ def first_state(problem: Problem, init: jax.Array | None) -> State:
         share = jnp.ones_like(problem.size)
         factor = cholesky(inverse(cholesky(usable_start(init, problem))))
     zero = jnp.zeros((), jnp.int32)
-    return State(factor, share, gap_of(turned_pull(scaled(problem, share), factor)), zero, zero, zero)
+    gap = gap_of(turned_pull(scaled(problem, share), factor))
+    return State(factor, share, gap, jnp.full_like(gap, jnp.inf), zero, zero, zero)
 
 
 def next_share(problem: Problem, state: State, limits: Limits) -> jax.Array:
@@ -150,7 +152,8 @@ def _advance(problem: Problem, state: State, choice: str, limits: Limits) -> Sta
         # F is convex in W: a slope not above zero at the new point, <A' - I, T^-1 S T^-T> with T the turn, proves
         # that F fell. Near the optimum the slope is rounding error, and a halved gap is the proof.
         turned_s = solve_triangular(turn, solve_triangular(turn, s, lower=True).T, lower=True)
-        return length, factor, next_gap, (jnp.sum((next_a - eye) * turned_s) <= 0) | (next_gap <= 0.5 * gap)
+        halved = jnp.isfinite(next_gap) & (next_gap <= 0.5 * gap)
+        return length, factor, next_gap, (jnp.sum((next_a - eye) * turned_s) <= 0) | halved
 
     def failing(attempt: tuple[jax.Array, ...]) -> jax.Array:
         return ~attempt[-1] & (attempt[0] > 1e-6)
@@ -159,13 +162,14 @@ def _advance(problem: Problem, state: State, choice: str, limits: Limits) -> Sta
         # F is self-concordant: 1/(1 + decrement) is safe for an exact step, halving covers the inexact one.
         return trial(jnp.where(attempt[0] == 1, jnp.minimum(0.9, 1.0 / (1.0 + decrement)), 0.5 * attempt[0]))
 
-    _, factor, next_gap, good = jax.lax.while_loop(failing, shorter, trial(jnp.ones_like(gap)))
-    halved = (next_gap <= 0.5 * gap) | (share < 1) | ~jnp.isfinite(gap)
+    length, factor, next_gap, good = jax.lax.while_loop(failing, shorter, trial(jnp.ones_like(gap)))
+    moving = (next_gap <= 0.9 * state.best) | (share < 1) | (length < 1)
     return State(
         factor=jnp.where(good, factor, state.factor),
         share=share,
         gap=jnp.where(good, next_gap, gap),
-        idle=jnp.where(good, jnp.where(halved, 0, state.idle + 1), IDLE),
+        best=jnp.where(good & (share == 1), jnp.minimum(state.best, next_gap), state.best),
+        idle=jnp.where(good, jnp.where(moving, 0, state.idle + 1), IDLE),
         steps=state.steps + 1,
         inner_steps=state.inner_steps + inner,
     )

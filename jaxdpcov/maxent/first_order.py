@@ -1,10 +1,11 @@
 """First-order use of the Cholesky form: the objective as a function of L, and the interior-point method by L-BFGS."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
+import optax  # type: ignore[import-untyped]
 
 from jaxdpcov.maxent.factor import State, first_state, gap_of, next_share, result, turned_pull, unfinished
 from jaxdpcov.maxent.linear import product
@@ -28,7 +29,7 @@ def cholesky_objective(factor: Any, y: Any, lam: Any, mask: Any, t: Any = 1.0) -
     >>> import jax, jax.numpy as jnp
     >>> from jaxdpcov import maxent
     >>> one = jnp.ones((1, 1))
-    >>> float(jax.grad(maxent.cholesky_objective)(one, one, one, one > 0))
+    >>> float(jax.grad(maxent.cholesky_objective)(one, one, one, one > 0)[0, 0])
     -2.0
     """
     on = measured(mask)
@@ -89,9 +90,16 @@ def solve(
         start = (zero, optimizer.init(zero), gap_at(zero), jnp.zeros((), jnp.int32))
         theta, _, gap, count = jax.lax.while_loop(going, step, start)
         factor = product(state.factor, turn(theta))
-        halved = (gap <= 0.5 * state.gap) | (share < 1)
-        idle = jnp.where(halved, 0, state.idle + 1)
-        return State(factor, share, gap, idle, state.steps + 1, state.inner_steps + count)
+        moving = (gap <= 0.9 * state.best) | (share < 1)
+        return State(
+            factor=factor,
+            share=share,
+            gap=gap,
+            best=jnp.where(share == 1, jnp.minimum(state.best, gap), state.best),
+            idle=jnp.where(moving, 0, state.idle + 1),
+            steps=state.steps + 1,
+            inner_steps=state.inner_steps + count,
+        )
 
     # optax mixes int32 and int64 counters where x64 is on.
     with jax.numpy_dtype_promotion("standard"):

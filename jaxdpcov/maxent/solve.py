@@ -94,7 +94,7 @@ def _with_edges(config: MaxentConfig, mask: Any, method: str) -> MaxentConfig:
     if config.max_edges is not None or method != "dual" or isinstance(mask, jax.core.Tracer):
         return config
     d = len(mask)
-    most = int((d**3 / 8) ** 0.5) - d  # above it the explicit matrix costs more than two products of d x d matrices
+    most = int((d**3 / 4) ** 0.5) - d  # above it the explicit matrix costs more than two products of d x d matrices
     seen = np.asarray(mask)
     edges = (int(np.count_nonzero(seen)) - int(np.count_nonzero(np.diagonal(seen)))) // 2
     step = 128
