@@ -90,20 +90,17 @@ def predict_tuned(
     return Prediction(gaussian, 0.12 * bound(off_matrix) + 0.5 * math.sqrt(d) * spectrum * radius**2)
 
 
-def choose_paper(
-    rng: np.random.Generator, norms: np.ndarray, noise: np.ndarray, epsilon: float, scale: float = 1.0
-) -> int:
-    """AboveThreshold, one query after the other: the t of the radius 2^-t, `noise` predicted at 1, 1/2, 1/4, ..."""
-    threshold = rng.laplace(scale=scale * 2 / epsilon)
+def choose_paper(rng: np.random.Generator, bias: np.ndarray, noise: np.ndarray, epsilon: float) -> int:
+    """AboveThreshold, one query after the other: the t of the radius 2^-t, from bias and noise at 1, 1/2, 1/4, ..."""
+    threshold = rng.laplace(scale=2 / epsilon)
     for i in range(len(noise)):
-        if upper_bias(norms, -i) - noise[i] + rng.laplace(scale=scale * 4 / epsilon) >= threshold:
+        if bias[i] - noise[i] + rng.laplace(scale=4 / epsilon) >= threshold:
             return max(i - 1, 0)
     return len(noise) - 2
 
 
-def law_tuned(norms: np.ndarray, noise: np.ndarray, allowed: np.ndarray, epsilon: float, weight: float) -> np.ndarray:
+def law_tuned(clipped: np.ndarray, noise: np.ndarray, allowed: np.ndarray, epsilon: float, weight: float) -> np.ndarray:
     """Probabilities of the levels: exp(-epsilon (weight * clipped mass + noise) / weight) among those allowed."""
-    cost = np.array([weight * clipped_mass(norms, 2.0**-i) + noise[i] for i in range(len(noise))])
-    log_weight = np.where(allowed, -epsilon * cost / weight, -np.inf)
+    log_weight = np.where(allowed, -epsilon * (weight * clipped + noise) / weight, -np.inf)
     p = np.exp(log_weight - log_weight.max())
     return p / p.sum()
