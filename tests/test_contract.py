@@ -334,6 +334,18 @@ def test_the_count_moves_the_draws_where_it_is_public() -> None:
     assert len({round(draw, 6) for draw in draws}) == 3
 
 
+def test_the_number_of_columns_moves_the_draws() -> None:
+    """Box noise grows with d: the same draws for two sets of columns would give what they share by subtraction."""
+    from jaxdpcov import GaussianConfig
+
+    mechanism, config = MECHANISMS["gaussian"].function, GaussianConfig(center="zero", psd="none")
+    draws = []
+    for d in (1, 2, 3):
+        measured = mechanism(key(), np.zeros((4, d)), ZCDP(0.5), Bounds.box(-1.0, 1.0), config=config).measured
+        draws.append(float(measured["second_moment"].value[0, 0] / measured["second_moment"].std[0, 0]))
+    assert len({round(draw, 6) for draw in draws}) == 3
+
+
 def test_legacy_keys_are_accepted() -> None:
     example = FIRST[0]
     new = cases.call(example, jax.random.key(3), cases.rows(), *_public(example, cases.D))
@@ -400,7 +412,7 @@ def test_extreme_budgets_give_sound_releases(example: Example, rho: float) -> No
 
 @pytest.mark.parametrize("example", LIMITED, ids=str)
 def test_an_infinite_budget_gives_the_limit_without_noise(example: Example) -> None:
-    """Within 6 noise scales of the plain-NumPy limit at a large rho, and beyond them at rho = 0.1: the test can fail."""
+    """Within 6 noise scales of the plain-NumPy limit at a large rho; beyond them at rho = 0.1, so that it can fail."""
     x, bounds, config = cases.rows(), example.bounds(), example.config
     budget = cases.high_budget(example.budget, example.case.large)
     release = run(example, key(), jnp.asarray(x), *cases.in_arrays((budget, bounds, config)))

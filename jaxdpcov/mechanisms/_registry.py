@@ -49,7 +49,8 @@ def mechanism(
 
         @functools.wraps(core)
         def run(key: Any, rows: Rows, budget: Any, bounds: Any, config: Any) -> Release:
-            return core(fold(key, name, (budget, bounds, config)), rows, budget, bounds, config)
+            key = fold(key, f"{name}, {rows.d} columns", (budget, bounds, config))
+            return core(key, rows, budget, bounds, config)
 
         compiled = jax.jit(run)
 

@@ -129,7 +129,7 @@ def test_half_of_the_noise_is_caught(planted) -> None:
     assert attack(gaussian, GaussianConfig, ZCDP(0.5), BALL, ZERO, "orthogonal") > claim(ZCDP(0.5))
 
 
-def test_half_of_the_laplace_noise_is_caught(planted) -> None:
+def test_a_third_of_the_laplace_noise_is_caught(planted) -> None:
     planted.setattr(_steps.noise, "laplace", _scaled(_steps.noise.laplace, 0.3))
     # One mean, d = 4: opposite corners of the box use the whole l1 sensitivity.
     settings = {"mean_share": 0.9, "psd": "none"}
@@ -155,7 +155,7 @@ def test_skipped_clipping_is_caught(planted) -> None:
 
 
 def test_too_little_noise_on_the_diagonal_alone_is_caught(planted) -> None:
-    """The diagonal of the weighted box noise has 0.63 of the std of the rest at d = 4; a tenth is caught."""
+    """The diagonal of the weighted box noise has 0.63 of the std of the rest at d = 4; 0.15 of that is caught."""
     right = sensitivity.second_moment
     planted.setattr(sensitivity, "second_moment", lambda *a, **k: (t := right(*a, **k))._replace(diag=0.15 * t.diag))
     assert attack(gaussian, GaussianConfig, ZCDP(0.5), BOX, ZERO, "a corner and the middle") > claim(ZCDP(0.5))
