@@ -206,8 +206,6 @@ for _name, _variants in {
 CASES["emcov"] = Case(
     {
         "default": ({}, ("l2",)),
-        "zero": ({"center": "zero", "constants": "paper"}, ("box",)),
-        "pairs": ({"center": "pairs"}, ("l2",)),
         "add_remove": ({"relation": "add_remove", "psd": "none"}, ("box",)),
     },
     _directions_limit,

@@ -77,7 +77,7 @@ def test_constant_columns_are_known() -> None:
     assert np.allclose(release.extra["eigenvectors"][1, :2], 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("x", [np.zeros((5, 3)), np.ones((1, 1)), np.eye(2), np.full((4, 2), 1e300)])
+@pytest.mark.parametrize("x", [np.zeros((4, 2)), np.ones((1, 1)), np.full((4, 2), 1e300)])
 def test_degenerate_rows(x: np.ndarray) -> None:
     release = emcov(jax.random.key(0), x, PureDP(1.0), BALL)
     assert np.all(np.isfinite(release.covariance)) and np.all(np.linalg.eigvalsh(release.covariance) >= -1e-12)
