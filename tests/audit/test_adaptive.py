@@ -1,0 +1,104 @@
+"""Attacks on neighbouring data sets: no bound on epsilon above the claim, and one above it for planted faults."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdpcov import (
+    ZCDP,
+    AdaptiveConfig,
+    Bounds,
+    ClippedGaussianConfig,
+    PureDP,
+    Rows,
+    SeparateConfig,
+    adaptive,
+    audit,
+    clipped_gaussian,
+    separate,
+)
+from jaxdpcov.mechanisms import _ball
+from jaxdpcov.mechanisms import adaptive as module
+from jaxdpcov.privacy import noise, selection
+from jaxdpcov.privacy.accounting import epsilon_of_rho
+
+RHO, EPSILON, DELTA = 1.0, 1.5, 1e-3
+
+#: Neighbours at which statistics move as far as they can: eigenvectors apart, and a row that comes from nothing.
+AXES = (np.array([[1.0, 0.0], [0.0, 0.5], [0.0, 0.5]]), np.array([[0.0, 1.0], [0.0, 0.5], [0.0, 0.5]]))
+FROM_ZERO = (np.concatenate([np.zeros((1, 2)), np.zeros((2, 2))]), np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))
+
+#: A replaced row moves one eigenvalue up and another down; one more long row tips the scale between two radii.
+SPECTRUM = (np.eye(2)[[0, 0, 0, 1, 0]], np.eye(2)[[0, 0, 0, 1, 1]])
+TIED = (np.eye(2)[[0] * 19] * (np.arange(19) > 0)[:, None], np.eye(2)[[0] * 19])
+
+CASES = {
+    "separate": (separate, SeparateConfig(center="zero"), AXES),
+    "separate, spectrum": (separate, SeparateConfig(center="zero"), SPECTRUM),
+    "clipped_gaussian": (clipped_gaussian, ClippedGaussianConfig(radius=0.5, center="zero"), AXES),
+    "adaptive": (adaptive, AdaptiveConfig(center="zero"), FROM_ZERO),
+    "adaptive, tied": (adaptive, AdaptiveConfig(center="zero", psd="none"), TIED),
+    "adaptive, paper": (adaptive, AdaptiveConfig(center="zero", constants="paper"), FROM_ZERO),
+}
+
+
+def found(mechanism: Any, config: Any, pair: Any, budget: Any, draws: int = 20_000) -> float:
+    """Lower bound on epsilon at delta (0 for a pure budget) by the best linear attack on all that is released."""
+    core = mechanism.__wrapped__
+    config = jax.tree_util.tree_map(jnp.asarray, config)
+
+    def call(key: Any, rows: Any, budget: Any, bounds: Any, config: Any) -> Any:
+        return core(key, Rows.array(rows), budget, bounds, config)
+
+    delta = 0.0 if isinstance(budget, PureDP) else DELTA
+    result = audit.audit(
+        jax.random.key(11), call, *pair, budget, Bounds.l2(1.0), config=config, draws=draws, delta=delta,
+        confidence=0.9999,
+    )  # fmt: skip
+    return result.epsilon_lower
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["rho", "epsilon"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_attack_beats_the_claim(name: str, pure: bool) -> None:
+    """False alarms at 1e-4 for each; the attack itself has power, as the bound is not near 0."""
+    claim = EPSILON if pure else epsilon_of_rho(RHO, DELTA)
+    lower = found(*CASES[name], PureDP(EPSILON) if pure else ZCDP(RHO), draws=8_000)
+    assert lower <= claim
+    assert lower > 0.05 * claim
+
+
+FAULTS = {
+    "matrix": (CASES["separate"], "symmetric_laplace", "sum of w w^T"),
+    "eigenvalues": (CASES["separate, spectrum"], "laplace", "eigenvalues of sum of w w^T"),
+    "trace": (CASES["adaptive"], "laplace", "sum of |u|^2"),
+    "clipped matrix": (CASES["clipped_gaussian"], "symmetric_laplace", "sum of w w^T"),
+}
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "radius", "radius, paper"])
+def test_a_planted_fault_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small part of the noise on one statistic: the attack refutes the claim for the whole release."""
+    monkeypatch.setattr(_ball, "_fixed", _ball._fixed.__wrapped__)  # trace anew, and keep nothing of the fault
+    for name in ("_choose", "_finish"):
+        monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
+    if fault.startswith("radius"):
+        case = CASES["adaptive, tied" if fault == "radius" else "adaptive, paper"]
+        draw = "standard_laplace" if fault.endswith("paper") else "standard_gumbel"
+        whole = getattr(selection, draw)
+        monkeypatch.setattr(selection, draw, lambda *arguments: 0.01 * whole(*arguments))
+    else:
+        case, door, what = FAULTS[fault]
+        sound = getattr(noise, door)
+
+        def less(key: Any, value: Any, **arguments: Any) -> Any:
+            found_, entry = sound(key, value, **arguments)
+            share = 0.04 if arguments["what"] == what else 1.0
+            return noise.Measured(value + share * (found_.value - value), found_.std), entry
+
+        monkeypatch.setattr(noise, door, less)
+    lower = found(*case, PureDP(EPSILON))
+    assert lower > EPSILON
