@@ -123,8 +123,9 @@ def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
     one is scaled by (radius / norm)(1 - (8 + d/2) eps), below what rounding in a norm of d terms can add.
 
     >>> import jax.numpy as jnp
-    >>> clip_l2(jnp.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(3).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.30000001192092896, 0.4000000059604645]]
+    >>> print(clip_l2(jnp.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(3))
+    [[0.6 0.8]
+     [0.3 0.4]]
     """
     eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
     # The largest entry keeps squares in range. It cancels out of the norm, so no derivative passes through it.
