@@ -29,7 +29,7 @@ from jaxdpcov.maxent.problem import (
     usable_start,
     weighted_square,
 )
-from jaxdpcov.maxent.system import Edges, solve_system
+from jaxdpcov.maxent.system import Route, solve_system
 
 #: Direct Newton is given up at the first step shorter than this, or after this many.
 SHORT, MANY = 0.2, 15
@@ -38,7 +38,7 @@ IDLE = 5
 
 
 class State(NamedTuple):
-    """The pair (w, k), x = k^-1, the gap of (x, k) and the best one, the last length, `direct` until tau has been raised."""
+    """The pair (w, k), x = k^-1, the gap of (x, k) and the best one, the last length; direct until tau is raised."""
 
     w: jax.Array
     k: jax.Array
@@ -53,10 +53,10 @@ class State(NamedTuple):
 
 
 def solve(
-    problem: Problem, init: jax.Array | None, choice: str, limits: Limits, edges: Edges | None
+    problem: Problem, init: jax.Array | None, route: Route, limits: Limits
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Covariance, precision, gap, outer steps and conjugate-gradient steps."""
-    k = usable_start(_spectral_start(problem, choice) if init is None else init, problem)
+    k = usable_start(_spectral_start(problem, route.choice) if init is None else init, problem)
     x = inverse(cholesky(k))
     zero, one = jnp.zeros((), jnp.int32), jnp.ones((), k.dtype)
     gap = _gap(problem, k, x)
@@ -66,7 +66,7 @@ def solve(
         moving = (state.idle < IDLE) & (state.length > 0)
         return (state.gap > limits.gap) & (state.steps < limits.max_steps) & moving
 
-    last = jax.lax.while_loop(going, lambda state: _advance(problem, state, choice, limits, edges), first)
+    last = jax.lax.while_loop(going, lambda state: _advance(problem, state, route, limits), first)
     return last.x, last.k, last.gap, last.steps, last.inner_steps
 
 
@@ -79,7 +79,7 @@ def _spectral_start(problem: Problem, choice: str) -> jax.Array | None:
         mu, u = jnp.linalg.eigh(problem.y / both, symmetrize_input=False)
         return product(u * isolated(mu, jnp.ones_like(mu))[None, :], u.T) / both
 
-    if choice == "diagonal":
+    if choice in ("diagonal", "exact"):
         return None
     return choose(choice, lambda: suits_eigen(problem.q, problem.on), closed, lambda: jnp.zeros_like(problem.y))
 
@@ -88,9 +88,9 @@ def _gap(problem: Problem, k: jax.Array, x: jax.Array) -> jax.Array:
     return weighted_square(problem.gamma, residual(problem, k, x))
 
 
-def _advance(problem: Problem, state: State, choice: str, limits: Limits, edges: Edges | None) -> State:
+def _advance(problem: Problem, state: State, route: Route, limits: Limits) -> State:
     tau = _next_tau(problem, state)
-    v, dw, inner = _direction(problem, state, tau, choice, limits, edges)
+    v, dw, inner = _direction(problem, state, tau, route, limits)
     length, factor = _longest(state, v, dw)
     again = state.direct & ((length < SHORT) | (state.steps >= MANY))
     w, k = state.w + length * dw, state.k + length * v
@@ -122,7 +122,7 @@ def _next_tau(problem: Problem, state: State) -> jax.Array:
 
 
 def _direction(
-    problem: Problem, state: State, tau: jax.Array, choice: str, limits: Limits, edges: Edges | None
+    problem: Problem, state: State, tau: jax.Array, route: Route, limits: Limits
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The change of K, that of W, and the conjugate-gradient steps it took."""
     w, k, x = state.w, state.k, state.x
@@ -131,7 +131,7 @@ def _direction(
     # What conjugate gradients leave adds to the next gap, and Newton's own error is of the order of gap^2.
     left = jnp.minimum(state.gap * jnp.minimum(0.1, state.gap / problem.size), 0.01 * tau * problem.size)
     target = jnp.maximum(left, 0.1 * limits.gap)
-    v, _, steps = solve_system(problem, w, x, b, problem.gamma, target, limits.max_inner, choice, edges)
+    v, _, steps = solve_system(problem, w, x, b, problem.gamma, target, route)
     return v, aim - w - symmetric(product(w, v, x)), steps
 
 

@@ -28,7 +28,7 @@ from jaxdpcov.maxent.problem import (
     symmetric,
     usable_start,
 )
-from jaxdpcov.maxent.system import solve_system
+from jaxdpcov.maxent.system import Route, solve_system
 
 #: t grows by this factor where the gap at the present t is below NEAR nats for each column.
 GROWTH, NEAR = 10.0, 0.1
@@ -71,7 +71,7 @@ def curvature(problem: Problem, factor: jax.Array) -> Operator:
 
 
 def push_through(
-    problem: Problem, factor: jax.Array, b: jax.Array, target: jax.Array, max_steps: jax.Array, choice: str
+    problem: Problem, factor: jax.Array, b: jax.Array, target: jax.Array, route: Route
 ) -> tuple[jax.Array, jax.Array]:
     """Nearly S with curvature(S) = b, so that about half the square of what is left is at most the target.
 
@@ -83,7 +83,7 @@ def push_through(
     # A residual rho of the small system leaves L^T (gamma.rho) L of the large one: nearly this weighted square.
     weight = problem.gamma * problem.gamma * (own[:, None] * own[None, :] + w * w)
     seen = jnp.where(problem.on, symmetric(product(factor, b, factor.T)), 0.0)
-    v, _, steps = solve_system(problem, w, w, seen, weight, target, max_steps, choice, None)
+    v, _, steps = solve_system(problem, w, w, seen, weight, target, route)
     return b - symmetric(product(factor.T, v, factor)), steps
 
 
@@ -120,18 +120,18 @@ def result(problem: Problem, state: State) -> tuple[jax.Array, jax.Array, jax.Ar
 
 
 def solve(
-    problem: Problem, init: jax.Array | None, choice: str, limits: Limits
+    problem: Problem, init: jax.Array | None, route: Route, limits: Limits
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Newton's method; returns as `result`."""
     last = jax.lax.while_loop(
         lambda state: unfinished(state, limits),
-        lambda state: _advance(problem, state, choice, limits),
+        lambda state: _advance(problem, state, route, limits),
         first_state(problem, init),
     )
     return result(problem, last)
 
 
-def _advance(problem: Problem, state: State, choice: str, limits: Limits) -> State:
+def _advance(problem: Problem, state: State, route: Route, limits: Limits) -> State:
     """One Newton step at the present share of t, no further along its line than the minimum there."""
     share = next_share(problem, state, limits)
     at = scaled(problem, share)
@@ -141,7 +141,7 @@ def _advance(problem: Problem, state: State, choice: str, limits: Limits) -> Sta
     half_square = 0.5 * jnp.sum(b * b)
     # The residual is the next A - I up to Newton's own error, and half its square is the next gap.
     left = half_square * jnp.minimum(0.01, half_square / problem.size)
-    s, inner = push_through(at, state.factor, b, jnp.maximum(left, 0.1 * limits.gap), limits.max_inner, choice)
+    s, inner = push_through(at, state.factor, b, jnp.maximum(left, 0.1 * limits.gap), route)
     decrement = jnp.sqrt(jnp.maximum(jnp.sum(s * b), 0.0))
 
     def trial(length: jax.Array) -> tuple[jax.Array, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxdpcov.maxent import dual, factor, first_order
 from jaxdpcov.maxent.linear import product
 from jaxdpcov.maxent.problem import Limits, Problem, make, symmetric
-from jaxdpcov.maxent.system import diagonal, list_edges, operator, solve_system
+from jaxdpcov.maxent.system import Route, diagonal, list_edges, operator, solve_system
 
 
 class Choices(NamedTuple):
@@ -53,9 +53,13 @@ def solution(
     if choices.method == "cholesky" and choices.inner == "lbfgs":
         return Solved(*first_order.solve(problem, init, choices.diagonal, choices.memory, limits))
     if choices.method == "cholesky":
-        return Solved(*factor.solve(problem, init, choices.preconditioner, limits))
+        return Solved(*factor.solve(problem, init, _route(choices, on, limits), limits))
+    return Solved(*dual.solve(problem, init, _route(choices, on, limits), limits))
+
+
+def _route(choices: Choices, on: jax.Array, limits: Limits) -> Route:
     edges = None if choices.max_edges is None else list_edges(on, choices.max_edges)
-    return Solved(*dual.solve(problem, init, choices.preconditioner, limits, edges))
+    return Route(choices.preconditioner, edges, limits.max_inner)
 
 
 @solution.defjvp
@@ -77,14 +81,12 @@ def _from_dual(
     change = symmetric(jnp.where(on, problem.q * (problem.q * k) * dgamma - dy, 0.0))
     still = jax.lax.stop_gradient((w, problem))
 
-    def solve(_: Callable[[jax.Array], jax.Array], b: jax.Array) -> jax.Array:
+    def solve(_matvec: Callable[[jax.Array], jax.Array], b: jax.Array) -> jax.Array:
         w, at = still  # the linear solve is never differentiated itself
         weight = jnp.where(on, 1.0 / diagonal(at, w, w), 0.0)
         b = jnp.where(on, b, 0.0)
         size = 0.5 * jnp.sum(weight * b * b)
-        edges = None if choices.max_edges is None else list_edges(on, choices.max_edges)
-        target = limits.derivative**2 * size
-        v, left, _ = solve_system(at, w, w, b, weight, target, limits.max_inner, choices.preconditioner, edges)
+        v, left, _ = solve_system(at, w, w, b, weight, limits.derivative**2 * size, _route(choices, on, limits))
         return jnp.where(left <= limits.derivative * size, v, jnp.nan)
 
     def apply(v: jax.Array) -> jax.Array:
@@ -104,14 +106,13 @@ def _from_factor(
     change = symmetric(product(lower.T, jnp.where(problem.on, pull, 0.0), lower))
     at, still = jax.lax.stop_gradient((problem, lower))
 
-    def solve(_: Callable[[jax.Array], jax.Array], b: jax.Array) -> jax.Array:
-        apply = factor.curvature(at, still)
+    def solve(_matvec: Callable[[jax.Array], jax.Array], b: jax.Array) -> jax.Array:
+        apply, route = factor.curvature(at, still), _route(choices, problem.on, limits)
         b = symmetric(b)
 
         def improve(carry: Any) -> Any:
             s, r, rounds = carry
-            target = 0.5e-6 * jnp.sum(r * r)
-            more, _ = factor.push_through(at, still, r, target, limits.max_inner, choices.preconditioner)
+            more, _ = factor.push_through(at, still, r, 0.5e-6 * jnp.sum(r * r), route)
             s = s + more
             return s, symmetric(b - apply(s)), rounds + 1
 

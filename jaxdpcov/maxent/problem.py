@@ -21,10 +21,12 @@ class MaxentConfig:
         max_inner: conjugate-gradient steps for one outer step or one derivative, L-BFGS steps for one round.
         derivative_tol: relative residual of the linear solve behind a derivative; None is 1e-12 in float64 and
             1e-5 in float32. A derivative is NaN where the residual stays above the square root of that.
-        preconditioner: "diagonal" for sparse masks or precisions of many scales, "eigen" for dense masks, "auto".
-        max_edges: where not None, the conjugate gradients of `method="dual"` work on that many off-diagonal
-            entries, not on whole matrices; faster for sparse masks in many columns. A mask with more edges cannot
-            converge, and is reported. `fit` fills it in where it helps and the mask is not traced.
+        preconditioner: "diagonal" for sparse masks or precisions of many scales, "eigen" for dense masks, "auto" to
+            choose between the two, "exact" for a factorisation (cubic in the number of edges; for instances too
+            ill-conditioned for the others).
+        max_edges: where not None, conjugate gradients work on that many off-diagonal entries, not on whole
+            matrices: faster for sparse masks in many columns. A mask with more edges cannot converge, and is
+            reported. `fit` fills it in where it helps and the mask is not traced.
         inner: "newton" or "lbfgs", the inner method of `method="cholesky"`.
         diagonal: "log" or "softplus", how `inner="lbfgs"` keeps the diagonal of the factor positive.
         memory: pairs of vectors that `inner="lbfgs"` keeps.
@@ -45,7 +47,7 @@ class MaxentConfig:
             if getattr(self, name) is not None:
                 _checks.positive(name, getattr(self, name))
         _checks.positive("max_inner", self.max_inner)
-        _checks.choice("preconditioner", self.preconditioner, ("auto", "diagonal", "eigen"))
+        _checks.choice("preconditioner", self.preconditioner, ("auto", "diagonal", "eigen", "exact"))
         _checks.choice("inner", self.inner, ("newton", "lbfgs"))
         _checks.choice("diagonal", self.diagonal, ("log", "softplus"))
         for name in ("max_edges", "memory"):

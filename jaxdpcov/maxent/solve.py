@@ -10,8 +10,12 @@ import numpy as np
 
 from jaxdpcov import _checks
 from jaxdpcov.maxent.implicit import Choices, solution
+from jaxdpcov.maxent.linear import DENSE
 from jaxdpcov.maxent.problem import Limits, MaxentConfig, MaxentResult, measured, symmetric, weights
 from jaxdpcov.status import NOT_CONVERGED, OK
+
+#: `max_edges` is rounded up to a multiple of this.
+BUCKET = 128
 
 
 def fit(
@@ -81,7 +85,7 @@ def fit(
         if init.shape != y.shape:
             raise ValueError(f"init must have the shape of y, {y.shape}; got {init.shape}")
     lam = jnp.broadcast_to(lam.astype(y.dtype), y.shape)
-    config = _with_edges(config, mask, method)
+    config = _resolved(config, mask)
     return _fit(y, lam, jnp.asarray(mask), t.astype(y.dtype), init, config, method)
 
 
@@ -89,17 +93,26 @@ def _floating(a: jax.Array) -> jax.Array:
     return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.zeros(()).dtype)
 
 
-def _with_edges(config: MaxentConfig, mask: Any, method: str) -> MaxentConfig:
-    """`max_edges` for a mask whose values can be seen: rounded up, so that a growing mask compiles a few times only."""
-    if config.max_edges is not None or method != "dual" or isinstance(mask, jax.core.Tracer):
-        return config
+def _resolved(config: MaxentConfig, mask: Any) -> MaxentConfig:
+    """What a mask that is not traced settles before compilation: the preconditioner, and `max_edges`.
+
+    `max_edges` is rounded up, so that a mask that grows edge by edge compiles a few times only.
+    """
     d = len(mask)
-    most = int((d**3 / 4) ** 0.5) - d  # above it the explicit matrix costs more than two products of d x d matrices
+    every = max(1, d * (d - 1) // 2)
+    exact = config.preconditioner == "exact"
+    if isinstance(mask, jax.core.Tracer):
+        return dataclasses.replace(config, max_edges=config.max_edges or every) if exact else config
     seen = np.asarray(mask)
-    edges = (int(np.count_nonzero(seen)) - int(np.count_nonzero(np.diagonal(seen)))) // 2
-    step = 128
-    bucket = step * max(1, -(-edges // step))
-    return dataclasses.replace(config, max_edges=bucket) if bucket <= most else config
+    columns = int(np.count_nonzero(np.diagonal(seen)))
+    entries = int(np.count_nonzero(seen))
+    if config.preconditioner == "auto" and entries <= DENSE * columns * columns:
+        config = dataclasses.replace(config, preconditioner="diagonal")
+    bucket = min(BUCKET * max(1, -(-(entries - columns) // (2 * BUCKET))), every)
+    # An explicit square matrix of all entries against two products of d x d matrices, memory against arithmetic.
+    if config.max_edges is None and (exact or 4 * (d + bucket) ** 2 <= d**3):
+        config = dataclasses.replace(config, max_edges=bucket)
+    return config
 
 
 @partial(jax.jit, static_argnames=("method",))

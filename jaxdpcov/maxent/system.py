@@ -1,12 +1,13 @@
 """The linear system of the dual: V -> mask.(W V X + X V W)/2 + Q.V, on whole matrices or on a list of edges."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxdpcov.maxent.linear import Operator, choose, conjugate_gradient, product, row_effects, suits_eigen
-from jaxdpcov.maxent.problem import Problem, symmetric
+from jaxdpcov.maxent.problem import Problem, cholesky, symmetric
 
 
 class Edges(NamedTuple):
@@ -28,16 +29,16 @@ def list_edges(on: jax.Array, max_edges: int) -> Edges:
     return Edges(jnp.concatenate([every, row]), jnp.concatenate([every, column]), copies)
 
 
+class Route(NamedTuple):
+    """How systems are solved: the preconditioner's name, the list of edges if they are solved on it, the cap."""
+
+    choice: str
+    edges: Edges | None
+    max_steps: jax.Array
+
+
 def solve_system(
-    problem: Problem,
-    w: jax.Array,
-    x: jax.Array,
-    b: jax.Array,
-    weight: jax.Array,
-    target: jax.Array,
-    max_steps: jax.Array,
-    choice: str,
-    edges: Edges | None,
+    problem: Problem, w: jax.Array, x: jax.Array, b: jax.Array, weight: jax.Array, target: jax.Array, route: Route
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """V on the mask with the operator's value b, until (1/2) sum weight r^2 <= target for what is left, r.
 
@@ -47,10 +48,10 @@ def solve_system(
     Returns:
         V (exactly symmetric), the size of what is left, and the steps.
     """
-    if edges is not None:
-        return _on_edges(problem, w, x, b, weight, target, max_steps, edges)
+    if route.edges is not None:
+        return _on_edges(problem, w, x, b, weight, target, route.choice == "exact", route.edges, route.max_steps)
 
-    def run(make: Any) -> Any:
+    def run(make: Callable[[Problem, jax.Array, jax.Array], Operator]) -> Callable[[], Any]:
         def go() -> Any:
             return conjugate_gradient(
                 operator(problem, w, x),
@@ -58,13 +59,17 @@ def solve_system(
                 b,
                 lambda r: 0.5 * jnp.sum(weight * r * r),
                 target,
-                max_steps,
+                route.max_steps,
             )
 
         return go
 
-    predicate = lambda: suits_eigen(problem.q, problem.on)  # noqa: E731
-    v, left, steps = choose(choice, predicate, run(eigen_preconditioner), run(diagonal_preconditioner))
+    v, left, steps = choose(
+        route.choice,
+        lambda: suits_eigen(problem.q, problem.on),
+        run(eigen_preconditioner),
+        run(diagonal_preconditioner),
+    )
     return symmetric(v), left, steps
 
 
@@ -111,8 +116,9 @@ def _on_edges(
     b: jax.Array,
     weight: jax.Array,
     target: jax.Array,
-    max_steps: jax.Array,
+    exact: bool,
     edges: Edges,
+    max_steps: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The same on the list: V has so few entries that the operator is cheaper as an explicit small matrix."""
     row, column = edges.row, edges.column
@@ -125,11 +131,10 @@ def _on_edges(
     h = h + x_row[:, row] * w_column[:, column] + x_row[:, column] * w_column[:, row]
     h = 0.25 * h * (scale[:, None] * scale[None, :])
     own = jnp.where(scale > 0, problem.q[row, column], 1.0)
-    spread = jnp.diagonal(h) + own
     part = weight[row, column]
     u, left, steps = conjugate_gradient(
-        lambda v: jnp.matmul(h, v, precision="highest") + own * v,
-        lambda r: r / spread,
+        lambda v: product(h, v) + own * v,
+        _exact(h, own) if exact else lambda r: r / (jnp.diagonal(h) + own),
         b[row, column] * scale,
         lambda r: 0.5 * jnp.sum(part * r * r),
         target,
@@ -137,3 +142,13 @@ def _on_edges(
     )
     v = jnp.zeros_like(w).at[row, column].add(jnp.where(scale > 0, u / jnp.where(scale > 0, scale, 1.0), 0.0))
     return v + jnp.triu(v, 1).T, left, steps
+
+
+def _exact(h: jax.Array, own: jax.Array) -> Operator:
+    """The inverse of h + diag(own) from a factorisation, scaled to a unit diagonal; the diagonal's if that fails."""
+    root = jnp.sqrt(jnp.diagonal(h) + own)
+    unit = jnp.eye(h.shape[0], dtype=bool)
+    factor = cholesky(jnp.where(unit, 1.0, h / (root[:, None] * root[None, :])))
+    fine = jnp.all(jnp.isfinite(factor))
+    factor = jnp.where(fine, factor, unit.astype(h.dtype))
+    return lambda r: jax.scipy.linalg.cho_solve((factor, True), r / root) / root
