@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import os
 import secrets
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -99,6 +100,10 @@ def estimate(
         box = _bounds(bounds, table)
         if missing != "row":
             table = table.with_missing(missing, _centers(box, table.d) if missing == "cell" else None)
+        choices = (columns and tuple(columns), categories, person, max_rows, missing == "cell")
+        if choices != (None, None, None, None, False):
+            # They shape the rows, and are public like bounds: for other ones the key must not draw the same noise.
+            typed = jax.random.fold_in(typed, zlib.crc32(repr(choices).encode()))
         release = mechanism.function(typed, _rows(data, table, center), budget, box, config=config)
         release = jax.tree_util.tree_map(np.asarray, release)
     tree = release.ledger

@@ -165,6 +165,8 @@ def summary(release: Release) -> str:
         f"{release.mechanism}: {count} = {float(release.n):g}, d = {release.d}, spent {release.spent}",
         f"protects {unit}; neighbouring relation: {release.relation} (n is {'public' if public else 'private'})",
     ]
+    if release.key_source == "user":
+        lines.append("the caller chose the key: it protects only as long as nobody else can know or guess it")
     if release.key_source == "study":
         lines.append("FOR STUDY ONLY: the key came from a seed that can be guessed, which protects nobody")
     lines += [f"status: {text}" for text in status.describe(release.status)]

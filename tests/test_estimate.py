@@ -293,11 +293,18 @@ def test_missing_cells(bad: float) -> None:
     center = 0.5 * (LOW + HIGH)
     row[7], cell[7, 1] = center, center[1]
     assert same(release(holes), release(row))
-    assert same(release(holes, missing="cell"), release(cell))
+    assert same(release(holes, missing="cell"), release(cell, missing="cell"))
     ball = Bounds.l2(4.0, center)
-    assert same(release(holes, missing="cell", bounds=ball), release(cell, bounds=ball))
+    assert same(release(holes, missing="cell", bounds=ball), release(cell, missing="cell", bounds=ball))
     with pytest.raises(DataError, match="column 'x1' of the array has no number in row 8"):
         release(holes, missing="error")
+
+
+def test_one_key_gives_other_noise_for_other_rows_of_the_same_data() -> None:
+    """Else the difference of two releases with one key would be an exact statistic."""
+    plain = release().measured["mean"].value
+    for choice in ({"missing": "cell"}, {"columns": ["x0", "x1"]}):
+        assert np.all(release(**choice).measured["mean"].value != plain)
 
 
 def test_a_look_without_privacy_is_in_the_ledger() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdpcov._records import record
 from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds
@@ -69,12 +70,12 @@ def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
     if isinstance(bounds, L2Bounds):
         center = column(0.0 if bounds.center is None else bounds.center)
         radius = column(bounds.radius)
-        valid = (radius[0] > 0) & jnp.isfinite(radius[0]) & jnp.all(jnp.isfinite(center))
+        valid = in_range(radius[0]) & jnp.all(jnp.isfinite(center))
         return Frame("ball", center, radius, center - radius, center + radius, jnp.ones(d, bool), valid)
     if isinstance(bounds, BoxBounds):
         lower, upper = column(bounds.lower), column(bounds.upper)
         scale = 0.5 * upper - 0.5 * lower
-        valid = jnp.all(jnp.isfinite(lower) & jnp.isfinite(upper) & (lower <= upper))
+        valid = jnp.all(jnp.isfinite(lower) & jnp.isfinite(upper) & ((lower == upper) | in_range(scale)))
         return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, scale != 0, valid)
     raise TypeError(f"expected Bounds.l2 or Bounds.box, got {type(bounds).__name__}")
 
@@ -92,6 +93,15 @@ class BallOfBox(Frame):
     def clip(self, x: jax.Array) -> jax.Array:
         """Rows (m, d) clipped to the box, in data units."""
         return self._into_box(x)
+
+
+def in_range(scale: Any, dtype: Any = None) -> Any:
+    """Whether radii or half-widths are positive and their squares, inverses too, are normal floats of their dtype.
+
+    Beyond that range z or the covariance would be flushed to 0 or overflow.
+    """
+    about = jnp.finfo(scale.dtype if dtype is None else dtype)
+    return (scale >= float(np.sqrt(float(about.tiny)))) & (scale <= float(np.sqrt(float(about.max))))
 
 
 def ball_frame(bounds: Bounds, d: int, dtype: Any) -> Frame:

@@ -80,7 +80,8 @@ class Layout:
         out = np.empty((rows, len(self.columns)), dtype=np.float64)
         if isinstance(cells, np.ndarray):
             if not self.indicators:
-                with np.errstate(over="ignore"):  # a long double beyond float64 is infinite, so missing
+                # A long double beyond float64 is infinite, so missing; a warning would tell that it is there.
+                with np.errstate(over="ignore", invalid="ignore"):
                     out[...] = cells
             else:
                 cells = list(cells.T)
@@ -182,7 +183,7 @@ def check_not_text(label: str, layout: Layout, cells: Sequence[Cells] | np.ndarr
 
 def text_message(label: str, name: str) -> str:
     """What to tell a person whose column is text."""
-    return (f"column {name!r} of {label} is text, not numbers; "
+    return (f"column {name!r} of {label} is text, not numbers (1234.5, without thousands separators); "
             f"declare its categories with categories={{{name!r}: [...]}} or leave it out with columns=")  # fmt: skip
 
 

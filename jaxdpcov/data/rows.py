@@ -287,7 +287,7 @@ class ChunkedRows(Rows):
             if values.dtype.kind not in "fiub":
                 raise TypeError(f"rows must be numbers, got a block of dtype {values.dtype}")
             _warn_float32(values.dtype)
-            with np.errstate(over="ignore"):  # a warning would tell that a row is huge
+            with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell that a row is huge
                 pair = (np.asarray(values, self.dtype), np.clip(np.nan_to_num(weights), 0, 1).astype(self.dtype))
             while len(pair[0]):
                 room = self.block_rows - rows
@@ -377,7 +377,7 @@ def as_float_array(values: Any) -> jax.Array:
     dtype = jnp.zeros(()).dtype
     if jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize <= 4:
         dtype = np.dtype(np.float32)
-    with np.errstate(over="ignore"):  # a warning would tell that a row is huge
+    with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell that a row is huge
         return jnp.asarray(values, dtype)
 
 

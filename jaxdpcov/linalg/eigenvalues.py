@@ -99,8 +99,8 @@ def rotation_invariant(eigenvalues: Array, off: Any, mask: Any = None) -> Array:
 
     >>> import jax.numpy as jnp
     >>> from jaxdpcov.linalg.eigenvalues import rotation_invariant
-    >>> rotation_invariant(jnp.array([-1.0, 1.0]), 1.0).round(3).tolist()
-    [-0.333, 0.333]
+    >>> print(rotation_invariant(jnp.array([-1.0, 1.0]), 1.0).round(3))
+    [-0.333  0.333]
     """
     if mask is None:
         mask = jnp.ones(eigenvalues.shape, bool)

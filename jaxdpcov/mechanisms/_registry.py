@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdpcov import _checks
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
+from jaxdpcov.data import clip
 from jaxdpcov.data.rows import ArrayRows, Rows, as_rows
 from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP, to_zcdp
 from jaxdpcov.release import Release
@@ -61,7 +62,7 @@ def mechanism(
             settings = _config(name, config, entry.config)
             arguments = jax.tree_util.tree_map(
                 functools.partial(_number, rows.dtype),
-                (_budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d), settings),
+                (_budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d, rows.dtype), settings),
             )
             # A stream is a host loop over compiled steps; everything else is one program.
             return (compiled if isinstance(rows, ArrayRows) else run)(key, rows, *arguments)
@@ -145,7 +146,7 @@ def _budget(name: str, budget: Any, allowed: tuple[type, ...]) -> Any:
     )
 
 
-def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int) -> Any:
+def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int, dtype: Any) -> Any:
     if not isinstance(bounds, allowed):
         wanted = " or ".join(_MAKERS[kind] for kind in allowed)
         raise TypeError(f"{name} needs {wanted}, got {type(bounds).__name__}")
@@ -155,7 +156,26 @@ def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int) -> Any:
         if np.ndim(value) >= 2 and not (isinstance(bounds, SpectrumBounds) and np.shape(value) == (d, d)):
             allows = f" or the shape ({d}, {d})" if isinstance(bounds, SpectrumBounds) else ""
             raise ValueError(f"{field} must have one entry for each column{allows}, got shape {np.shape(value)}")
+    _check_range(bounds, dtype)
     return bounds
+
+
+def _check_range(bounds: Any, dtype: Any) -> None:
+    """Refuse concrete radii and half-widths whose squares are no normal numbers of the rows' dtype."""
+    if _checks.is_traced(bounds) or isinstance(bounds, SpectrumBounds):
+        return
+    if isinstance(bounds, L2Bounds):
+        what, scale = "radius", np.asarray(bounds.radius, np.float64)
+    else:
+        ends = np.asarray(bounds.lower, np.float64), np.asarray(bounds.upper, np.float64)
+        lower, upper = np.broadcast_arrays(*ends)
+        what, scale = "(upper - lower)/2", (0.5 * upper - 0.5 * lower)[lower != upper]
+    if not np.all(clip.in_range(scale, dtype)):
+        about = jnp.finfo(dtype)
+        low, high = float(about.tiny) ** 0.5, float(about.max) ** 0.5
+        raise ValueError(
+            f"{what} must lie between {low:.2g} and {high:.2g} in {np.dtype(dtype).name}; rescale the data"
+        )
 
 
 def _config(name: str, config: Any, kind: type) -> Any:

@@ -114,9 +114,9 @@ def bingham(key: Any, values: Array, active: Array) -> Array:
 
     Exact rejection from an angular central Gaussian (Kent, Ganeiber, Mardia 2018). With a_j = max(values) - values_j,
     q active coordinates and Omega = 1 + 2a/b: propose y_j ~ N(0, 1/Omega_j), u = y/|y|, of density proportional to
-    (u^T Omega u)^(-q/2); accept with probability e^(-t) (1 + 2t/b)^(q/2) e^((q-b)/2) (b/q)^(q/2), t = sum a_j u_j^2. That is at
-    most 1 for every b > 0 (its maximum is at t = (q - b)/2), so b decides the speed alone; the best solves
-    sum_j 1/(b + 2 a_j) = 1.
+    (u^T Omega u)^(-q/2); accept with probability e^(-t) (1 + 2t/b)^(q/2) e^((q-b)/2) (b/q)^(q/2), t = sum a_j u_j^2.
+    That is at most 1 for every b > 0 (its maximum is at t = (q - b)/2), so b decides the speed alone; the best
+    solves sum_j 1/(b + 2 a_j) = 1.
     """
     dtype = values.dtype
     q = jnp.sum(active, dtype=dtype)

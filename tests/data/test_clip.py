@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdpcov import Bounds
+from jaxdpcov import ZCDP, Bounds, gaussian, status
 from jaxdpcov.data.clip import clip, clip_l2, frame
 from jaxdpcov.privacy import sensitivity
 from tests.reference import moments as reference
@@ -221,3 +221,26 @@ def test_an_inverted_box_raises_and_names_the_column() -> None:
             Bounds.l2(bad)
     with pytest.raises(TypeError, match="radius must be a number"):
         Bounds.l2("wide")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds.l2(1e-308),
+        Bounds.l2(1e308),
+        Bounds.box(-1e308, 1e308),
+        Bounds.box(1e308, 1.7e308),
+        Bounds.box(0.0, 4e-308),
+    ],
+    ids=str,
+)
+def test_bounds_whose_squares_are_no_normal_floats_are_refused(bounds) -> None:
+    """Concrete ones with one line; traced ones give NaN and a status, whatever the rows are."""
+    x = jnp.asarray([[0.0, 1.0], [2.0, -1.0]])
+    with pytest.raises(ValueError, match="must lie between 1.5e-154 and 1.3e\\+154 in float64"):
+        gaussian(jax.random.key(0), x, ZCDP(0.5), bounds)
+    run = jax.jit(lambda key, at: gaussian(key, x, ZCDP(0.5), at))
+    traced = run(jax.random.key(0), jax.tree_util.tree_map(jnp.asarray, bounds))
+    assert int(traced.status) & status.INVALID_BOUNDS
+    value = np.asarray(traced.measured["second_moment"].value)
+    assert np.all(np.isnan(value) | (value == 0.0))  # a width that is flushed to 0 makes a known column

@@ -287,6 +287,7 @@ def test_remarks_and_free_entries_cost_nothing_and_export_as_nothing() -> None:
     assert entries(tree) == (free, paid)
     assert rows(tree)[0] == {"what": "missing cells: looked for without privacy", "kind": "remark"}
     import dp_accounting
+
     event = to_dp_event(tree)
     accountant = dp_accounting.rdp.RdpAccountant().compose(event)
     alone = dp_accounting.rdp.RdpAccountant().compose(dp_accounting.GaussianDpEvent(2.0))

@@ -160,7 +160,7 @@ def test_a_missing_factor_is_caught(relation: str) -> None:
 
 
 def test_pair_frobenius_bound_on_a_grid() -> None:
-    """The three-parameter form that docs/guarantees.md reduces the claim to has its maximum, 16, at t = a = 1, b = 0."""
+    """The three-parameter form to which docs/guarantees.md reduces the claim has its maximum, 16, at t = a = 1."""
     grid = np.linspace(0.0, 1.0, 201)
     t, a, b = np.meshgrid(grid, grid, grid, indexing="ij", sparse=True)
     other = np.sqrt(1 - t**2)
