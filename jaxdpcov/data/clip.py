@@ -76,7 +76,7 @@ def frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
         lower, upper = column(bounds.lower), column(bounds.upper)
         scale = 0.5 * upper - 0.5 * lower
         valid = jnp.all(jnp.isfinite(lower) & jnp.isfinite(upper) & ((lower == upper) | in_range(scale)))
-        return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, scale != 0, valid)
+        return Frame("box", 0.5 * lower + 0.5 * upper, scale, lower, upper, (scale != 0) | ~valid, valid)
     raise TypeError(f"expected Bounds.l2 or Bounds.box, got {type(bounds).__name__}")
 
 
