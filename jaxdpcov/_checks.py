@@ -26,7 +26,9 @@ def concrete(name: str, value: Any) -> np.ndarray | None:
     if isinstance(value, (*_NUMBERS, list, tuple, jax.Array)) and not isinstance(value, bool):
         try:
             return np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
+        except OverflowError:
+            return np.asarray(np.inf)  # a whole number beyond the floats: every check for finiteness refuses it
+        except (TypeError, ValueError):
             pass
     raise TypeError(f"{name} must be a number, got {_show(value)}")
 

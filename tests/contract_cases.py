@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxdpcov.mechanisms  # noqa: F401  (registers them)
 from jaxdpcov import ZCDP, Bounds, PureDP
-from jaxdpcov.bounds import BoxBounds, L2Bounds
+from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
 from tests.reference import moments as reference
 from tests.reference import separate as ball
@@ -39,28 +39,36 @@ class Case(NamedTuple):
 
     variants: name -> (keywords of its config, the bounds to try it with by the names below).
     limit: (example, x, bounds, config, budget, release) -> Limit; of the release, public numbers only (how it shared
-        its budget). has_limit: config -> whether there is a closed form.
+        its budget); None where the mechanism's own tests have it. has_limit: config -> whether there is a closed form.
     fixed_bounds: rows enter only through one fixed public bound, so that clipping them beforehand changes nothing.
     row_sums: the answer is a function of sums over rows: their order and their home do not matter.
     smooth: gradients in budget, bounds, rows and config are finite.
     fixed_ledger: no cost and no sensitivity depends on earlier (noisy) outputs.
     large: the rho at which noise is below a hundredth of the answer on the contract's rows.
+    columns: the number of columns where the mechanism takes no other.
+    passes: how many different sums over the rows it asks for, one pass over a stream each.
     """
 
     variants: dict[str, tuple[dict[str, Any], tuple[str, ...]]]
-    limit: Callable[..., Limit]
+    limit: Callable[..., Limit] | None
     has_limit: Callable[[Any], bool] = lambda config: True
     fixed_bounds: bool = True
     row_sums: Callable[[Any], bool] = lambda config: True
     smooth: bool = True
     fixed_ledger: bool = True
     large: float = 1e8
+    columns: int | None = None
+    passes: int = 1
 
 
-#: Bounds by name for d columns: l2 about a public centre, a box off zero.
+#: Bounds by name for d columns: l2 about a public centre, a box off zero, a range of covariances and means.
 BOUNDS: dict[str, tuple[type, Callable[[int], Any]]] = {
     "l2": (L2Bounds, lambda d: Bounds.l2(2.0, np.linspace(0.5, -0.25, d))),
     "box": (BoxBounds, lambda d: Bounds.box(np.linspace(-1.0, 0.5, d), np.linspace(1.5, 2.0, d))),
+    "spectrum": (
+        SpectrumBounds,
+        lambda d: Bounds.spectrum(0.2, 9.0, mean_center=np.linspace(0.5, -0.25, d), mean_radius=4.0),
+    ),
 }
 BUDGETS: dict[type, Any] = {ZCDP: ZCDP(0.5), PureDP: PureDP(1.0)}
 
@@ -200,7 +208,9 @@ for _name, _variants in {
     "clipped_separate": {"default": (_AT, ("box",)), "pairs": (_AT | {"center": "pairs"}, ("l2",))},
     "adaptive": {"default": ({}, ("l2",)), "zero": (_PAPER, ("l2",)), "add_remove": (_ADD_REMOVE, ("box",))},
 }.items():
-    CASES[_name] = Case(_variants, _ball_limit, has_limit=_sums, row_sums=_sums, fixed_ledger=_name != "adaptive")
+    CASES[_name] = Case(
+        _variants, _ball_limit, has_limit=_sums, row_sums=_sums, fixed_ledger=_name != "adaptive", passes=2
+    )
 
 
 CASES["emcov"] = Case(
@@ -216,6 +226,27 @@ CASES["emcov"] = Case(
 )
 
 
+_TWO, _ONE = {"rounds": 2, "center": "zero"}, {"rounds": 2, "mean_rounds": 1}
+_THEORY = {"rounds": 2, "constants": "theory", "noise": "sgw", "psd": "none", "split": (0.25, 0.75)}
+for _name, _variants in {
+    "covariance": {"default": (_TWO, ("spectrum",)), "pairs": (_THEORY, ("spectrum",))},
+    "gaussian": {"default": (_ONE, ("spectrum",))},
+    "mean": {"default": (_TWO, ("spectrum",))},
+    "mean_1d": {"default": (_TWO, ("spectrum",))},
+    "variance_1d": {"default": (_TWO, ("spectrum",))},
+}.items():
+    CASES[f"coinpress_{_name}"] = Case(
+        _variants,
+        None,
+        has_limit=lambda config: False,
+        fixed_bounds=False,
+        row_sums=_sums,
+        smooth=_name != "variance_1d",  # at the contract's n and budgets it sits on a public end, where nothing moves
+        fixed_ledger=False,
+        columns=1 if _name.endswith("_1d") else None,
+    )
+
+
 class Example(NamedTuple):
     """One mechanism with one kind of budget, one kind of bounds and one config."""
 
@@ -229,8 +260,16 @@ class Example(NamedTuple):
     def config(self) -> Any:
         return self.mechanism.config(**self.case.variants[self.variant][0])
 
-    def bounds(self, d: int = D) -> Any:
-        return BOUNDS[self.bounds_name][1](d)
+    @property
+    def d(self) -> int:
+        """The number of columns to try it with."""
+        return self.case.columns or D
+
+    def bounds(self, d: int | None = None) -> Any:
+        return BOUNDS[self.bounds_name][1](self.d if d is None else d)
+
+    def rows(self, n: int = N, seed: int = 0) -> np.ndarray:
+        return rows(n, D, seed)[:, : self.d]
 
     @property
     def psd(self) -> bool:
@@ -265,6 +304,7 @@ def examples() -> list[Example]:
 EXAMPLES = examples()
 #: The first setting of each mechanism and budget: for checks that do not depend on the settings.
 FIRST = list({(e.mechanism.name, type(e.budget)): e for e in reversed(EXAMPLES)}.values())[::-1]
+GAUSSIAN = next(example for example in EXAMPLES if example.mechanism.name == "gaussian")
 
 
 def rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
@@ -332,10 +372,17 @@ def assert_same(left: Any, right: Any, rtol: float = 1e-12, *, floor: float = 0.
         np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=rtol, atol=rtol * float(size), err_msg=path)
 
 
+def answer(release: Any) -> np.ndarray:
+    """The variances of a release, or the means where it has no covariance."""
+    return np.asarray(release.mean if release.covariance is None else np.diagonal(release.covariance))
+
+
 def assert_sound(release: Any, *, psd: bool) -> None:
     """Finite throughout, exactly symmetric, PSD to rounding where promised."""
     for path, leaf in paths(release).items():
         assert np.all(np.isfinite(leaf)), path
+    if release.covariance is None:
+        return
     covariance = np.asarray(release.covariance)
     assert np.array_equal(covariance, covariance.T)
     if psd:

@@ -73,7 +73,7 @@ TRIED = [
     (gaussian, GaussianConfig, ZCDP(0.5), BALL, MEAN, "opposite", 0.2),
     (gaussian, GaussianConfig, ZCDP(0.5), BALL, PAIRED, "partner in the ball", 0.5),
     (gaussian, GaussianConfig, ZCDP(0.5), BALL, ZERO | {"noise": "sgw"}, "orthogonal", 0.3),
-    (gaussian, GaussianConfig, ZCDP(0.5), BOX, ZERO, "sign flips", 0.5),
+    (gaussian, GaussianConfig, ZCDP(0.5), BOX, ZERO, "sign flips", 0.4),
     (gaussian, GaussianConfig, ZCDP(0.5), BOX, {"mean_share": 0.2}, "a corner and the middle", 0.2),
     (gaussian, GaussianConfig, ZCDP(0.5), BOX, PAIRED, "partner in the box", 0.3),
     (gaussian, GaussianConfig, ZCDP(0.5), BOX, COUNTED, "a row removed", 0.3),

@@ -218,8 +218,8 @@ def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, c
     >>> from jaxdpcov import Bounds, ZCDP, coinpress_covariance
     >>> rows = jax.random.normal(jax.random.key(1), (5000, 3))
     >>> release = coinpress_covariance(jax.random.key(0), rows, ZCDP(rho=0.5), Bounds.spectrum(0.1, 1000.0))
-    >>> release.covariance.shape, release.config.rounds
-    ((3, 3), 6)
+    >>> release.covariance.shape, release.config.rounds > 1
+    ((3, 3), True)
     """
     n = jnp.asarray(rows.count(), rows.dtype)
     about = prior(bounds, n, rows.d, least_n=2 if config.center == "pairs" else 1)

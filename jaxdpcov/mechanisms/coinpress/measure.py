@@ -104,8 +104,13 @@ def _first_rows(
 
 
 def _finite(x: jax.Array) -> jax.Array:
-    """Rows with 0 for each that is not finite."""
-    return jnp.where(jnp.all(jnp.isfinite(x), axis=-1, keepdims=True), x, jnp.zeros_like(x))
+    """Rows with 0 for each that is not finite; entries whose squares are not come down to where they are.
+
+    Such an entry is beyond any variance in this dtype, and would be clipped; now derivatives stay finite too.
+    """
+    most = float(jnp.finfo(x.dtype).max) ** 0.5
+    finite = jnp.all(jnp.isfinite(x), axis=-1, keepdims=True)
+    return jnp.where(finite, jnp.clip(x, -most, most), jnp.zeros_like(x))
 
 
 def _mapped(x: jax.Array, a: jax.Array) -> jax.Array:
@@ -122,7 +127,7 @@ def _outer(z: jax.Array, weights: Any) -> jax.Array:
 def _noisy_second(key: jax.Array, total: jax.Array, query: Query, *, kind: str, pure: bool) -> Answer:
     """Noise on sum z z^T of rows in the unit ball, then the units of w."""
     d = total.shape[0]
-    slack = sensitivity.slack(total.dtype)
+    slack = jnp.asarray(sensitivity.slack(total.dtype), total.dtype)
     if pure:
         l1 = sensitivity.second_moment_l1("ball", "replace", d, width=d)
         found, entry = noise.symmetric_laplace(key, total, sensitivity=l1 * slack, epsilon=query.cost, what="")
@@ -139,7 +144,7 @@ def _noisy_second(key: jax.Array, total: jax.Array, query: Query, *, kind: str, 
 def _noisy_mean(key: jax.Array, total: jax.Array, query: Query, *, pure: bool) -> Answer:
     """Noise on sum z of rows in the unit ball, then the units of w."""
     d = total.shape[0]
-    slack = sensitivity.slack(total.dtype)
+    slack = jnp.asarray(sensitivity.slack(total.dtype), total.dtype)
     if pure:
         l1 = sensitivity.mean_l1("ball", "replace", float(d))
         found, entry = noise.laplace(key, total, sensitivity=l1 * slack, epsilon=query.cost, what="")
