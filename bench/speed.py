@@ -1,6 +1,6 @@
 """Speed and memory of the noise-adding mechanisms against the bare passes they need; one table of ratios in one run.
 
-    python bench/speed.py [--rows 1000000] [--columns 50] [--repeats 9]
+python bench/speed.py [--rows 1000000] [--columns 50] [--repeats 9]
 """
 
 import argparse

@@ -6,7 +6,7 @@ are mapped by the transpose of A, the way back is A^{-1} Z A^{-1}, and the proje
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -57,10 +57,37 @@ def practical_mean(
     return center
 
 
-def wigner_tail(d: int, b: float, noise: str) -> float:
-    """upsilon with P(||W||_2 > upsilon) <= b, unit variance on the diagonal."""
-    x = math.log(2.0 / b)
-    return math.sqrt(2.0 * d) + math.sqrt(2.0 * x) if noise == "goe" else 2.0 * math.sqrt(d) + 2.0 * math.sqrt(x)
+Bound = Callable[[float, float], tuple[float, float]]
+
+
+def practical_gamma(n: int, d: int) -> Callable[[float], float]:
+    """gamma(b) of the paper's experiments."""
+    return lambda b: chi_tail(d, 0.1)
+
+
+def practical_bound(n: int, d: int) -> Bound:
+    """(factor, shift)(b, noise scale) of the paper's experiments, U = factor (Z + shift I)."""
+    return lambda b, scale: (1.0, (2.0 * math.sqrt(d / n) + d / n) / 2.0)
+
+
+def theory_bound(n: int, d: int, upsilon: Callable[[float], float]) -> Bound:
+    """The smallest eigenvalue of a Wishart matrix is at least (1 - delta)^2 n, the noise at most scale upsilon."""
+
+    def bound(b: float, scale: float) -> tuple[float, float]:
+        delta = math.sqrt(d / n) + math.sqrt(2.0 * math.log(2.0 / b) / n)
+        return 1.0 / (1.0 - delta) ** 2, scale * upsilon(b)
+
+    return bound
+
+
+def paper_bound(n: int, d: int, upsilon: Callable[[float], float]) -> Bound:
+    """The paper's: Z + (eta + nu) I."""
+
+    def bound(b: float, scale: float) -> tuple[float, float]:
+        delta = math.sqrt(d / n) + math.sqrt(2.0 * math.log(2.0 / b) / n)
+        return 1.0, 2.0 * delta + delta**2 + scale * upsilon(b)
+
+    return bound
 
 
 def covariance(
@@ -69,40 +96,40 @@ def covariance(
     rhos: Sequence[float],
     noise: Sequence[np.ndarray],
     *,
-    constants: str = "practical",
-    kind: str = "goe",
+    gamma: Callable[[float], float] | None = None,
+    bound: Bound | None = None,
+    shrink_only: bool = False,
     beta: float = 0.05,
     order: str = "right",
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """MVCRec, I <= Sigma <= upper I, mean zero: noise[s] symmetric (d, d) with unit variance on the diagonal.
 
     order="right" maps rows by A x and goes back by A^{-1} Z A^{-T}; "rows" takes X A for X A^T, "back" takes
-    A^{-1} Z A^{-1} for the way back. Returns the estimate and the last covering matrix A^{-1} A^{-T}.
+    A^{-1} Z A^{-1} for the way back. Returns the estimate, the last covering matrix A^{-1} A^{-T} and the noisy Z.
     """
     n, d = rows.shape
+    gamma, bound = gamma or practical_gamma(n, d), bound or practical_bound(n, d)
     a = np.eye(d) / math.sqrt(upper)
-    estimate = np.eye(d)
+    estimate, answers = np.eye(d), []
     for rho, b, draw in zip(rhos, betas(beta, len(rhos)), noise):
-        gamma = chi_tail(d, b / n if constants == "theory" else 0.1)
-        sensitivity = (math.sqrt(2.0) if d > 1 else 1.0) * gamma**2 / n
-        scale = sensitivity / math.sqrt(2.0 * rho)
+        reach = gamma(b)
+        scale = (math.sqrt(2.0) if d > 1 else 1.0) * reach**2 / n / math.sqrt(2.0 * rho)
         z = scale * draw
         for row in rows:
-            w = clipped((a.T if order == "rows" else a) @ row, gamma)
+            w = clipped((a.T if order == "rows" else a) @ row, reach)
             z = z + np.outer(w, w) / n
+        answers.append(z)
         values, vectors = np.linalg.eigh(z)
-        z = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        root = math.sqrt(d / n)
-        if constants == "theory":
-            delta = root + math.sqrt(2.0 * math.log(2.0 / b) / n)
-            inflate = 2.0 * delta + delta**2 + scale * wigner_tail(d, b, kind)
-        else:
-            inflate = (2.0 * root + root**2) / 2.0
+        values = np.maximum(values, 0.0)
+        z = (vectors * values) @ vectors.T
         inverse = np.linalg.inv(a)
         estimate = inverse @ z @ (inverse if order == "back" else inverse.T)
-        values, vectors = np.linalg.eigh(z + inflate * np.eye(d))
-        a = (vectors / np.sqrt(values)) @ vectors.T @ a
-    return estimate, np.linalg.inv(a) @ np.linalg.inv(a).T
+        factor, shift = bound(b, scale)
+        values = factor * (values + shift)
+        if not shrink_only or np.sum(np.log(values)) < 0.0:
+            a = (vectors / np.sqrt(values)) @ vectors.T @ a
+    inverse = np.linalg.inv(a)
+    return estimate, inverse @ inverse.T, answers
 
 
 def published_covariance(
