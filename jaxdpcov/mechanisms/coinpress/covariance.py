@@ -35,12 +35,14 @@ class Fitted(NamedTuple):
     """What the rounds leave behind.
 
     back: inverse of the last round's map A. answers: the noisy second moments by round, in mapped units.
+    projected: the last of them projected to PSD.
     cover: (d, d) with cover cover^T the covering matrix of Sigma after the last round. a: its inverse.
     bits: status.
     """
 
     back: Any
     answers: tuple[measure.Answer, ...]
+    projected: Any
     cover: Any
     a: Any
     bits: Any
@@ -77,8 +79,10 @@ def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, config: CoinPressCon
             what=f"sum of z z^T, round {s + 1} of {config.rounds}",
         )
         answers.append(answer)
-        last, (a, back, bits) = back, _shrink(a, back, answer, plan.n, plan.betas[s], config)
-    return Fitted(last, tuple(answers), back, a, bits)
+        # One `eigh` waits for the other: two at a time over a batch can block each other for good on a CPU.
+        z = answer.value if s < config.rounds - 1 else linalg.psd_project(answer.value)
+        last, (a, back, bits) = back, _shrink(a, back, z, answer.scale, plan.n, plan.betas[s], config)
+    return Fitted(last, tuple(answers), z, back, a, bits)
 
 
 @functools.partial(jax.jit, static_argnames="d")
@@ -109,25 +113,25 @@ def _start(about: Prior) -> tuple[jax.Array, jax.Array]:
 
 @jax.jit
 def _shrink(
-    a: jax.Array, back: jax.Array, answer: measure.Answer, n: jax.Array, b: jax.Array, config: CoinPressConfig
+    a: jax.Array, back: jax.Array, z: jax.Array, scale: jax.Array, n: jax.Array, b: jax.Array, config: CoinPressConfig
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The next map and its inverse, both by products, from U = factor (Z projected to PSD + shift I)."""
     d = a.shape[0]
-    factor, shift, usable = constants.covariance_inflation(config.constants, config.noise, n, d, b, answer.scale)
-    raised = answer.value + shift * jnp.eye(d, dtype=a.dtype)
+    factor, shift, usable = constants.covariance_inflation(config.constants, config.noise, n, d, b, scale)
     # Eigenvalues of Z below 0 end at the shift: the projection and the power are one function of the spectrum.
-    half, inverse_half = linalg.powm(raised, 0.5, floor=shift), linalg.powm(raised, -0.5, floor=shift)
+    half = linalg.powm(z + shift * jnp.eye(d, dtype=a.dtype), 0.5, floor=shift)
+    # U^{-1/2} A by a solve: its condition is the square root of U's, and a second `eigh` would cost ten times more.
+    lower, definite = linalg.try_cholesky(half)
     root = jnp.sqrt(factor)
-    next_a = jnp.matmul(inverse_half, a, precision="highest") / root
+    next_a = jnp.where(definite, jax.scipy.linalg.cho_solve((lower, True), a) / root, jnp.nan)
     next_back = jnp.matmul(back, half, precision="highest") * root
     edge = (2.0 * d) ** 0.5 if config.noise == "goe" else 2.0 * d**0.5
-    stuck = ~usable | (factor * (shift + counts.EDGE * edge * answer.scale) >= 1.0)
+    stuck = ~usable | (factor * (shift + counts.EDGE * edge * scale) >= 1.0)
     bits = jnp.where(stuck, status.TOO_FEW_ROWS, status.OK)
     if config.constants == "theory":
         # Both sets hold the truth; the one of smaller volume is kept. det(half)^4 factor^d is the ratio of squares.
-        lower, definite = linalg.try_cholesky(half)
         volume = 4.0 * jnp.sum(jnp.log(jnp.diagonal(lower))) + d * jnp.log(factor)
-        take = (usable & definite & (volume < 0.0)) | jnp.isnan(answer.value[0, 0])
+        take = (usable & definite & (volume < 0.0)) | jnp.isnan(z[0, 0])
         next_a, next_back = jnp.where(take, next_a, a), jnp.where(take, next_back, back)
     return next_a, next_back, bits
 
@@ -153,10 +157,11 @@ def finish(fitted: Fitted, about: Prior, config: CoinPressConfig) -> Estimate:
     size = jnp.max(jnp.abs(jnp.diagonal(last.value)))
     tolerance = 1e-6 * size + jnp.finfo(size.dtype).tiny
     _, definite = linalg.try_cholesky(last.value + tolerance * jnp.eye(d, dtype=size.dtype))
-    covariance = home(last.value if config.psd == "none" else linalg.psd_project(last.value))
+    covariance = home(last.value if config.psd == "none" else fitted.projected)
     if config.psd == "floor":
         inner = jnp.matmul(jnp.matmul(about.white, covariance, precision="highest"), about.white, precision="highest")
-        inner = linalg.psd_project(inner, floor=1.0)
+        # The product with 0 makes this `eigh` wait for the last round's, which led to the cover.
+        inner = linalg.psd_project(inner + 0.0 * fitted.cover, floor=1.0)
         covariance = linalg.symmetrize(
             jnp.matmul(jnp.matmul(about.color, inner, precision="highest"), about.color, precision="highest")
         )

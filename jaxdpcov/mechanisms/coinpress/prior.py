@@ -48,9 +48,12 @@ def prior(bounds: SpectrumBounds, n: jax.Array, d: int, *, least_n: int = 1) -> 
     else:
         _, definite = linalg.try_cholesky(lower)
         safe = jnp.where(definite, lower, eye)
-        ratio, white, color = upper, linalg.inv_sqrtm(safe), linalg.sqrtm(safe)
+        # One after the other: two batched `eigh` at a time can block each other for good on a CPU.
+        ratio, color = upper, linalg.sqrtm(safe)
+        factor, _ = linalg.try_cholesky(color)
+        white = linalg.symmetrize(jax.scipy.linalg.cho_solve((factor, True), eye))
         scale = jnp.sqrt(jnp.diagonal(safe))
-        least = jnp.linalg.eigvalsh(safe, symmetrize_input=False)[0]
+        least = jnp.linalg.eigvalsh(color, symmetrize_input=False)[0] ** 2
     valid = definite & (ratio >= 1.0) & jnp.isfinite(ratio) & jnp.isfinite(least) & jnp.all(jnp.isfinite(center))
     valid &= jnp.isfinite(radius) & (radius > 0.0) & (n >= least_n)
     return Prior(center, white, color, ratio, scale, least, radius, valid)
