@@ -183,7 +183,7 @@ def check_not_text(label: str, layout: Layout, cells: Sequence[Cells] | np.ndarr
 
 def text_message(label: str, name: str) -> str:
     """What to tell a person whose column is text."""
-    return (f"column {name!r} of {label} is text, not numbers (1234.5, without thousands separators); "
+    return (f"column {name!r} of {label} is text, not numbers; "
             f"declare its categories with categories={{{name!r}: [...]}} or leave it out with columns=")  # fmt: skip
 
 
