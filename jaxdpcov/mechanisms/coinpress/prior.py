@@ -59,6 +59,7 @@ def prior(bounds: SpectrumBounds, n: jax.Array, d: int, *, least_n: int = 1) -> 
     return Prior(center, white, color, ratio, scale, least, radius, valid)
 
 
+@jax.jit
 def public_bits(about: Prior, budget: Any) -> jax.Array:
     """Status of the public numbers."""
     bits = jnp.where(about.valid, status.OK, status.INVALID_BOUNDS)

@@ -68,6 +68,24 @@ def _narrow(
     return jnp.clip((z - tail) / above, low, high), jnp.clip(top, low, high)
 
 
+@functools.partial(jax.jit, static_argnames="pure")
+def _finish(
+    last: measure.Answer,
+    low: jax.Array,
+    high: jax.Array,
+    n: jax.Array,
+    b: jax.Array,
+    about: Prior,
+    config: CoinPressConfig,
+    pure: bool,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The estimate within the bounds and the interval, data units, and whether rounds had an upper end."""
+    _, below, _ = constants.variance_ends(config.constants, n, b, last.scale, pure)
+    bits = jnp.where(below > 0.0, status.OK, status.TOO_FEW_ROWS)
+    estimate = jnp.clip(last.value, 1.0, about.upper)
+    return estimate * about.least, jnp.stack([low, high]) * about.least, bits
+
+
 @settled(_settle)
 @mechanism(config=CoinPressConfig, budgets=(ZCDP, PureDP), bounds=(SpectrumBounds,))
 def coinpress_variance_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
@@ -126,22 +144,21 @@ def coinpress_variance_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, 
         low, high = _narrow(low, high, answer, units, betas[s], config, pure)
     last = answers[-1]
     tree = ledger.Seq(tuple(answer.entry for answer in answers))
-    _, below, _ = constants.variance_ends(config.constants, units, betas[-1], last.scale, pure)
-    bits = public_bits(about, amount) | jnp.where(below > 0.0, status.OK, status.TOO_FEW_ROWS)
+    covariance, interval, bits = _finish(last, low, high, units, betas[-1], about, config, pure)
     return Release(
-        covariance=jnp.clip(last.value, 1.0, about.upper) * about.least,
+        covariance=covariance,
         mean=None,
         measured={"second_moment": noise.Measured(last.value, last.std)},
         center=about.center,
         scale=about.scale,
         n=n,
         bounds=bounds,
-        status=bits,
+        status=bits | public_bits(about, amount),
         spent=PureDP(ledger.total(tree, "epsilon")) if pure else ZCDP(ledger.total(tree, "rho")),
         ledger=tree,
         config=config,
         diagnostics={"clip_radius": jnp.stack([answer.radius for answer in answers])},
-        extra={"interval": jnp.stack([low, high]) * about.least},
+        extra={"interval": interval},
         mechanism=_NAME,
         relation=config.relation,
     )
