@@ -88,16 +88,23 @@ def push_through(
 
 
 def first_state(problem: Problem, init: jax.Array | None) -> State:
-    """Where both inner methods start: cold at t / tau, or at the full t from the inverse of `init`."""
-    if init is None:
-        share = 1.0 / barrier_start(problem)
-        factor = jnp.diag(1.0 / jnp.sqrt(cold_start(problem, share)))
-    else:
-        share = jnp.ones_like(problem.size)
-        factor = cholesky(inverse(cholesky(usable_start(init, problem))))
+    """Where both inner methods start: at `init` and the full t if the gap is small there, else cold at t / tau.
+
+    A point that is not near costs more steps than the way from the cold start: W leaves its measurements unwillingly.
+    """
     zero = jnp.zeros((), jnp.int32)
-    gap = gap_of(turned_pull(scaled(problem, share), factor))
-    return State(factor, share, gap, jnp.full_like(gap, jnp.inf), zero, zero, zero)
+
+    def at(factor: jax.Array, share: jax.Array) -> State:
+        gap = gap_of(turned_pull(scaled(problem, share), factor))
+        return State(factor, share, gap, jnp.full_like(gap, jnp.inf), zero, zero, zero)
+
+    share = 1.0 / barrier_start(problem)
+    cold = at(jnp.diag(1.0 / jnp.sqrt(cold_start(problem, share))), share)
+    if init is None:
+        return cold
+    warm = at(cholesky(inverse(cholesky(usable_start(init, problem)))), jnp.ones_like(share))
+    near = warm.gap <= NEAR * problem.size
+    return jax.tree.map(lambda a, b: jnp.where(near, a, b), warm, cold)
 
 
 def next_share(problem: Problem, state: State, limits: Limits) -> jax.Array:

@@ -44,7 +44,8 @@ def fit(
             smallest eigenvalue falls as 1/t.
         method: "dual", Newton's method on the precision; "cholesky", an interior-point method on the factor of W.
         init: (d, d), a precision to start from, such as the `precision` of a smaller mask; None starts cold.
-            Where it is not positive definite on the mask the start is cold. It does not change the answer.
+            Where it is not positive definite on the mask the start is cold, and for "cholesky" where it is not near
+            the optimum. It does not change the answer.
         config: how to solve; see `MaxentConfig`.
 
     Returns:
@@ -70,27 +71,25 @@ def fit(
     """
     _checks.choice("method", method, ("dual", "cholesky"))
     _checks.positive("t", t)
-    y = _floating(jnp.asarray(y))
+    y, lam, mask = _array(y), _array(lam), _array(mask)
     if y.ndim != 2 or y.shape[0] != y.shape[1] or y.shape[0] == 0:
         raise ValueError(f"y must be a square matrix, got shape {y.shape}")
-    lam, t = jnp.asarray(lam), jnp.asarray(t)
     if lam.shape not in ((), y.shape):
         raise ValueError(f"lam must be a number or have the shape of y, {y.shape}; got {lam.shape}")
-    if t.shape != ():
-        raise ValueError(f"t must be a single number, got shape {t.shape}")
-    if np.shape(mask) != y.shape or jnp.asarray(mask).dtype != bool:
-        raise ValueError(f"mask must be boolean of shape {y.shape}, got {jnp.asarray(mask).dtype} of {np.shape(mask)}")
+    if np.shape(t) != ():
+        raise ValueError(f"t must be a single number, got shape {np.shape(t)}")
+    if mask.shape != y.shape or mask.dtype != bool:
+        raise ValueError(f"mask must be boolean of shape {y.shape}, got {mask.dtype} of {mask.shape}")
     if init is not None:
-        init = jnp.asarray(init).astype(y.dtype)
+        init = _array(init)
         if init.shape != y.shape:
             raise ValueError(f"init must have the shape of y, {y.shape}; got {init.shape}")
-    lam = jnp.broadcast_to(lam.astype(y.dtype), y.shape)
-    config = _resolved(config, mask)
-    return _fit(y, lam, jnp.asarray(mask), t.astype(y.dtype), init, config, method)
+    return _fit(y, lam, mask, t, init, _resolved(config, mask), method)
 
 
-def _floating(a: jax.Array) -> jax.Array:
-    return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.zeros(()).dtype)
+def _array(a: Any) -> Any:
+    """As an array; no JAX operation here, outside jit: each would cost as much as a small solve."""
+    return a if hasattr(a, "dtype") else np.asarray(a)
 
 
 def _resolved(config: MaxentConfig, mask: Any) -> MaxentConfig:
@@ -116,16 +115,13 @@ def _resolved(config: MaxentConfig, mask: Any) -> MaxentConfig:
 
 
 @partial(jax.jit, static_argnames=("method",))
-def _fit(
-    y: jax.Array,
-    lam: jax.Array,
-    mask: jax.Array,
-    t: jax.Array,
-    init: jax.Array | None,
-    config: MaxentConfig,
-    method: str,
-) -> MaxentResult:
-    on = measured(mask)
+def _fit(y: Any, lam: Any, mask: Any, t: Any, init: Any, config: MaxentConfig, method: str) -> MaxentResult:
+    dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.zeros(()).dtype
+    y, lam, t = (jnp.asarray(a).astype(dtype) for a in (y, lam, t))
+    lam = jnp.broadcast_to(lam, y.shape)
+    if init is not None:
+        init = jax.lax.stop_gradient(jnp.asarray(init).astype(dtype))
+    on = measured(jnp.asarray(mask))
     own = jnp.diagonal(on)
     y, lam = symmetric(jnp.where(on, y, 0.0)), symmetric(jnp.where(on, lam, 1.0))
     gamma = weights(lam, t, on)
@@ -134,7 +130,7 @@ def _fit(
     y, gamma = jnp.where(sound, y, 0.0), jnp.where(sound, gamma, on.astype(y.dtype))
     limits = _limits(config, y.dtype, jnp.maximum(jnp.sum(own), 1).astype(y.dtype))
     choices = Choices(method, config.preconditioner, config.max_edges, config.inner, config.diagonal, config.memory)
-    found = solution(choices, y, gamma, on, jax.lax.stop_gradient(init), limits)
+    found = solution(choices, y, gamma, on, init, limits)
     block = own[:, None] & own[None, :]
 
     def shown(a: jax.Array) -> jax.Array:
