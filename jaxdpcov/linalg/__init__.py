@@ -5,11 +5,12 @@ matrix with a non-finite entry.
 """
 
 from jaxdpcov.linalg.correlation import correlation, nearest_correlation
-from jaxdpcov.linalg.matrix import smat, svec, symmetrize, try_cholesky
+from jaxdpcov.linalg.matrix import after, smat, svec, symmetrize, try_cholesky
 from jaxdpcov.linalg.shrink import noise_floor, shrink_to_diagonal
 from jaxdpcov.linalg.spectral import inv_sqrtm, logm, powm, psd_project, spectral_map, sqrtm, top_projector
 
 __all__ = [
+    "after",
     "correlation",
     "inv_sqrtm",
     "logm",

@@ -245,6 +245,8 @@ def _covariance(
     """The covariance in u from its noisy statistics, and whether it was indefinite before the PSD step."""
     separate = choice.form == "separate" if choice.separate is None else choice.separate
     raw = second.value
+    if spectrum is not None:
+        raw = linalg.after(raw, spectrum.value)
     if spectrum is not None or (mean is None and config.psd != "none"):
         values, vectors = eigenvalues.eigh_masked(raw, live)
     if spectrum is not None:

@@ -118,7 +118,7 @@ def _finish(
     parts.append(entry)
     basis, drawn = directions.exponential_directions(
         key_directions,
-        sums.second,
+        linalg.after(sums.second, spectrum.value),
         sensitivity=sensitivity.direction() * (2.0 if config.constants == "paper" else 1.0) * opened.slack,
         monotone=config.relation == "add_remove",
         live=live,

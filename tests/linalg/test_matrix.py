@@ -8,6 +8,7 @@ import pytest
 from jaxdpcov import linalg
 from tests.reference import linalg as reference
 from tests.reference.matrices import central, positive, symmetric
+from tests.reference.programs import independent_eigh
 
 
 def test_try_cholesky_reports_failure_without_nan():
@@ -65,3 +66,27 @@ def test_arguments():
 def test_x64_off():
     lower, ok = linalg.try_cholesky(positive(26, 3))
     assert lower.dtype == linalg.svec(positive(26, 3)).dtype == jnp.float32 and ok
+
+
+def test_after_makes_one_eigh_wait_for_the_other():
+    """Batched, in the compiled program; without it they are independent, and nothing but the order changes."""
+    a, b = jnp.asarray(positive(23, 3)), jnp.asarray(positive(24, 3))
+
+    def values(x, y, order):
+        first = jnp.linalg.eigh(x)[0]
+        return first, jnp.linalg.eigh(linalg.after(y, first) if order else y)[0]
+
+    batch = jnp.stack([a, b]), jnp.stack([b, a])
+    for order in (False, True):
+        run = jax.vmap(lambda x, y, order=order: values(x, y, order))
+        assert independent_eigh(run, *batch) == (2, 0 if order else 1)
+        np.testing.assert_array_equal(jax.jit(run)(*batch), jax.jit(jax.vmap(lambda x, y: values(x, y, False)))(*batch))
+
+
+def test_after_hands_on_neither_values_nor_derivatives():
+    x = jnp.array([1.5, -2.0], jnp.float32)
+    for first in (jnp.array([jnp.nan, jnp.inf]), jnp.array([1e308, 1e308])):
+        found = linalg.after(x, first)
+        assert found.dtype == jnp.float32 and np.array_equal(found, x)
+    slope = jax.grad(lambda y: jnp.sum(linalg.after(y, 3.0 * y) ** 2))(x)
+    np.testing.assert_array_equal(slope, 2.0 * x)

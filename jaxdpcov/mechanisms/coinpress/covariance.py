@@ -160,8 +160,8 @@ def finish(fitted: Fitted, about: Prior, config: CoinPressConfig) -> Estimate:
     covariance = home(last.value if config.psd == "none" else fitted.projected)
     if config.psd == "floor":
         inner = jnp.matmul(jnp.matmul(about.white, covariance, precision="highest"), about.white, precision="highest")
-        # The product with 0 makes this `eigh` wait for the last round's, which led to the cover.
-        inner = linalg.psd_project(inner + 0.0 * fitted.cover, floor=1.0)
+        # The last round's `eigh` led to the cover.
+        inner = linalg.psd_project(linalg.after(inner, fitted.cover), floor=1.0)
         covariance = linalg.symmetrize(
             jnp.matmul(jnp.matmul(about.color, inner, precision="highest"), about.color, precision="highest")
         )
