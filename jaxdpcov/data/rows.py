@@ -90,7 +90,8 @@ class Rows:
             bounds: those of the releases to come, concrete.
 
         Returns:
-            `LevelTable`, to be given to `separate` or `adaptive` in place of the rows.
+            `LevelTable`, to be given to `separate`, `adaptive` or `emcov` in place of the rows. Where bounds that are
+            traced turn out to be others, the release is NaN and its status says so.
 
         >>> import jax, jax.numpy as jnp
         >>> from jaxdpcov import Bounds, Rows, ZCDP, adaptive
@@ -190,11 +191,13 @@ class LevelTable(Rows):
         return self.n
 
     def reduce(self, f: BlockSum, *args: Any) -> Any:
-        """See `Rows.reduce`: answers the two queries of `separate` and `adaptive` from memory, and no other."""
+        """See `Rows.reduce`: answers the two queries by level from memory, and no other."""
         if f is levels.masses:
             return self._checked(args[0], self.masses)
         if f is not levels.moments_at_level:
-            raise TypeError("a table of level moments serves `separate` and `adaptive` only: give the rows themselves")
+            raise TypeError(
+                "a table of level moments serves `separate`, `adaptive` and `emcov` only: give the rows themselves"
+            )
         frame, level = args
         at = jnp.asarray(level, jnp.int32) - self.top
         # Above the top level no row is clipped; below the last one all are on the sphere.

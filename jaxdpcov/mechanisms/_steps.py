@@ -211,6 +211,10 @@ def close(
     # A share outside (0, 1), which nothing could refuse while it was traced, shows in the parts.
     bits = opened.bits | jnp.where(indefinite, status.NOT_PSD, status.OK)
     bits |= jnp.where(jnp.isnan(total), status.INVALID_BUDGET, status.OK)
+    # A noise scale that is a number on a value that is none: the sums were void, as those of a table for other bounds.
+    for each in opened.measured.values():
+        void = jnp.any(jnp.isnan(each.value) & jnp.isfinite(each.std))
+        bits |= jnp.where(void, status.INVALID_BOUNDS, status.OK)
     return Release(
         covariance=frame.covariance(covariance),
         mean=None if mean is None else frame.mean(mean.value),

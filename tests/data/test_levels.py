@@ -1,11 +1,13 @@
 """Level masses and clipped moments against loops over rows; tables of level moments against the passes they replace."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdpcov import ZCDP, Bounds, Rows, adaptive, gaussian, separate
+from jaxdpcov import ZCDP, Bounds, Rows, adaptive, emcov, gaussian, separate, status
 from jaxdpcov.data import clip, levels
 from tests.reference import adaptive as reference
 from tests.reference import separate as ball
@@ -132,7 +134,7 @@ def test_what_a_table_refuses() -> None:
     x = jnp.asarray(rows())
     table = Rows.array(x).level_moments(L2)
     key = jax.random.key(0)
-    with pytest.raises(TypeError, match="`separate` and `adaptive` only"):
+    with pytest.raises(TypeError, match="serves `separate`, `adaptive` and `emcov` only"):
         gaussian(key, table, ZCDP(1.0), L2)
     with pytest.raises(ValueError, match="made for other bounds"):
         separate(key, table, ZCDP(1.0), Bounds.l2(1.8))
@@ -140,8 +142,22 @@ def test_what_a_table_refuses() -> None:
         separate(key, table, ZCDP(1.0), L2, config=separate_pairs())
     with pytest.raises(TypeError, match="outside jit"):
         jax.jit(lambda y: Rows.array(y).level_moments(L2).count())(x)
-    inside = jax.jit(lambda r: separate(key, table, ZCDP(1.0), Bounds.l2(r)).covariance)
-    assert np.all(np.isfinite(inside(1.7))) and np.all(np.isnan(inside(1.8)))
+
+
+@pytest.mark.parametrize("mechanism", [separate, adaptive, emcov])
+def test_a_table_for_other_bounds_that_are_traced_fails_closed(mechanism: Any) -> None:
+    """All of it NaN, the spectrum and the trace too, and a status that says that bounds are to blame."""
+    table = Rows.array(rows()).level_moments(L2)
+
+    @jax.jit
+    def inside(radius: Any) -> Any:
+        return mechanism(jax.random.key(0), table, ZCDP(1.0), Bounds.l2(radius))
+
+    right, wrong = inside(1.7), inside(1.8)
+    assert np.all(np.isfinite(right.covariance)) and not int(right.status) & status.INVALID_BOUNDS
+    assert int(wrong.status) & status.INVALID_BOUNDS
+    void = [wrong.covariance, wrong.mean, *(each.value for each in wrong.measured.values())]
+    assert all(np.all(np.isnan(each)) for each in void)
 
 
 def separate_pairs():
