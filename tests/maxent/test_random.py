@@ -1,6 +1,6 @@
 """Both solvers on 266 random instances: optimality conditions, certified gaps, each other, and CVXPY with Clarabel."""
 
-from functools import lru_cache
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ METHODS = ("dual", "cholesky")
 HARD = 173
 
 
-@lru_cache
+@cache
 def solved(number: int, method: str) -> tuple[np.ndarray, np.ndarray, float, int]:
     """(covariance, precision, gap, status) of one case, solved to a relative gap of 1e-16."""
     case = cases.make(0, number)
