@@ -37,14 +37,41 @@ def eigh_masked(a: Array, mask: Any = None) -> tuple[Array, Array]:
     size = d * jax.lax.stop_gradient(jnp.max(jnp.abs(a)))
     below = -(2.0 + jnp.arange(d, dtype=a.dtype) / d) * jnp.maximum(size, jnp.finfo(a.dtype).tiny)
     values, vectors = _eigh(a + jnp.diag(jnp.where(mask, jnp.zeros_like(below), below)))
-    left_out = jnp.arange(d) < d - jnp.sum(mask)
-    return jnp.where(left_out & jnp.isfinite(values), jnp.zeros_like(values), values), vectors
+    return jnp.where(~of_columns(mask) & jnp.isfinite(values), jnp.zeros_like(values), values), vectors
+
+
+def of_columns(mask: Array) -> Array:
+    """(d,) booleans: which of the eigenvalues from `eigh_masked` belong to the columns of `mask`, namely the last ones.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdpcov.linalg.eigenvalues import of_columns
+    >>> of_columns(jnp.array([True, False, True])).tolist()
+    [False, True, True]
+    """
+    return jnp.arange(mask.shape[0]) >= mask.shape[0] - jnp.sum(mask)
 
 
 def recompose(vectors: Array, values: Array) -> Array:
     """The symmetric matrix with these eigenvalues (d,) for the columns of `vectors` (d, d)."""
     product = jnp.matmul(vectors * values[None, :], vectors.T, precision="highest")
     return 0.5 * (product + product.T)
+
+
+def rebuild(vectors: Array, values: Array, mask: Array, floor: Any, ceiling: Any) -> Array:
+    """`recompose` with values moved to floor..ceiling (None: no end), and 0 for the columns that `mask` leaves out.
+
+    Args:
+        vectors, values: as from `eigh_masked` with this mask (d,).
+        floor, ceiling: one number each, or None for the ceiling.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdpcov.linalg.eigenvalues import rebuild
+    >>> values = jnp.array([0.0, -1.0, 3.0])
+    >>> rebuild(jnp.eye(3), values, jnp.array([False, True, True]), 0.5, 2.0).diagonal().tolist()
+    [0.0, 0.5, 2.0]
+    """
+    kept = jnp.where(of_columns(mask), jnp.clip(values, floor, ceiling), jnp.zeros_like(values))
+    return jnp.where(mask[:, None] & mask[None, :], recompose(vectors, kept), 0.0)
 
 
 def isotonic(values: Array, mask: Any = None) -> Array:
@@ -88,7 +115,7 @@ def rotation_invariant(eigenvalues: Array, off: Any, mask: Any = None) -> Array:
     Args:
         eigenvalues: (d,) of M, any order.
         off: standard deviation of the noise beside the diagonal, one number >= 0.
-        mask: (d,) booleans, None for all: entries left out pull no other and stay.
+        mask: (d,) booleans over eigenvalues, None for all: those left out pull no other and stay.
 
     Returns:
         (d,): no longer ascending in all cases, and of either sign.

@@ -219,7 +219,7 @@ def finish(
         parts.append(entry)
     else:
         noisy, spectrum_entry = scales.clipped_spectrum(key_spectrum, sums.second, spectrum_cost, choice.radius)
-        spectrum = scaled(noisy, to_second, jnp.arange(live.shape[0]) >= live.shape[0] - jnp.sum(live))
+        spectrum = scaled(noisy, to_second, eigenvalues.of_columns(live))
         parts.extend([entry, spectrum_entry] if choice.form == "separate" else [_joint(scales, entry, cost)])
     if choice.form == "separate":
         measured["eigenvalues"] = spectrum
@@ -266,12 +266,12 @@ def _covariance(
     on = jnp.diagonal(second.std)
     off = jnp.max(second.std - jnp.diag(on))
     floor = jnp.maximum(jnp.max(on), math.sqrt(2.0) * off) if config.psd == "floor" else jnp.zeros_like(off)
-    post = eigenvalues.rotation_invariant(values, off, live) if config.psd == "denoise" else values
+    post = values
+    if config.psd == "denoise":
+        post = eigenvalues.rotation_invariant(values, off, eigenvalues.of_columns(live))
     if spectrum is not None:
         post = jnp.where(separate, own, post)
-    # A column that is constant gets no floor.
-    kept = jnp.where(jnp.arange(values.shape[0]) < live.shape[0] - jnp.sum(live), 0.0, jnp.clip(post, floor, ceiling))
-    covariance = jnp.where(live[:, None] & live[None, :], eigenvalues.recompose(vectors, kept), 0.0)
+    covariance = eigenvalues.rebuild(vectors, post, live, floor, ceiling)
     lowest = jnp.min(values)
     return covariance, (lowest < 0) & (~jnp.asarray(separate) | (mean is not None))
 
@@ -280,8 +280,7 @@ def ordered(spectrum: noise.Measured, ceiling: jax.Array, live: jax.Array, confi
     """Noisy eigenvalues of a PSD matrix with a known largest trace, put into the order and range that they have."""
     values = spectrum.value
     if config.constants == "tuned":
-        first = jnp.arange(values.shape[0]) >= live.shape[0] - jnp.sum(live)
-        values = eigenvalues.isotonic(values, first)
+        values = eigenvalues.isotonic(values, eigenvalues.of_columns(live))
     return jnp.clip(values, 0.0, ceiling)
 
 

@@ -14,6 +14,7 @@ from jaxdpcov import _checks, linalg, status
 from jaxdpcov._records import record
 from jaxdpcov.data import clip
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.linalg import eigenvalues
 from jaxdpcov.mechanisms._registry import fold
 from jaxdpcov.privacy import ledger, noise, sensitivity
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
@@ -29,7 +30,9 @@ class MomentsConfig:
     predicted error); "zero" takes moments about the public centre; "pairs" takes differences of paired rows and
     spends nothing on the mean (replace-one only, and no mean is released).
     noise: "goe", the tight calibration, or "sgw", that of the papers. Laplace noise has one form and ignores it.
-    psd: "project" (eigenvalues below 0 become 0), "floor" (below the noise level, that level) or "none".
+    psd: "project" (eigenvalues below 0 become 0), "floor" (below the noise level, that level), "none", or "denoise",
+    which moves eigenvalues to what their eigenvectors are expected to deserve, and then projects: the smaller error,
+    by a third and more where the noise is not small against the spectrum (not with `shrink`; `diagonal` projects).
     shrink: shrink off-diagonal entries toward 0 by a weight from the known noise level, before the PSD step.
     """
 
@@ -45,8 +48,10 @@ class MomentsConfig:
         _checks.choice("relation", self.relation, ("replace", "add_remove"))
         _checks.choice("center", self.center, ("private", "zero", "pairs"))
         _checks.choice("noise", self.noise, ("goe", "sgw"))
-        _checks.choice("psd", self.psd, ("project", "floor", "none"))
+        _checks.choice("psd", self.psd, ("project", "floor", "none", "denoise"))
         _checks.choice("shrink", self.shrink, (True, False))
+        if self.psd == "denoise" and self.shrink:
+            raise ValueError("psd='denoise' needs shrink=False: it takes the noise to be whole")
         if self.mean_share is not None:
             _checks.between("mean_share", self.mean_share, 0.0, 1.0)
         _checks.between("n_share", self.n_share, 0.0, 1.0)
@@ -138,7 +143,7 @@ def _finish(
     else:
         mean, z_covariance = None, second.value
     ceiling = None if frame.domain == "box" else 1.0 + (config.center == "pairs")
-    post, indefinite = _postprocess(z_covariance, second.std, ceiling, config, diagonal)
+    post, indefinite = _postprocess(z_covariance, second.std, ceiling, frame.live, config, diagonal)
     opened = opened.add(parts, measured, diagnostics)
     covariance = jnp.diag(post) if diagonal else post
     return close(name, opened, frame, budget, bounds, config, covariance=covariance, mean=mean, indefinite=indefinite)
@@ -211,7 +216,7 @@ def close(
     # A share outside (0, 1), which nothing could refuse while it was traced, shows in the parts.
     bits = opened.bits | jnp.where(indefinite, status.NOT_PSD, status.OK)
     bits |= jnp.where(jnp.isnan(total), status.INVALID_BUDGET, status.OK)
-    # A noise scale that is a number on a value that is none: the sums were void, as those of a table for other bounds.
+    # A noise scale on a value that is no number: the sums were void, as those of a table for other bounds.
     for each in opened.measured.values():
         void = jnp.any(jnp.isnan(each.value) & jnp.isfinite(each.std))
         bits |= jnp.where(void, status.INVALID_BOUNDS, status.OK)
@@ -353,7 +358,12 @@ def _divide(sums: noise.Measured, n: jax.Array, live: jax.Array) -> noise.Measur
 
 
 def _postprocess(
-    z_covariance: jax.Array, std: jax.Array, ceiling: float | None, config: MomentsConfig, diagonal: bool
+    z_covariance: jax.Array,
+    std: jax.Array,
+    ceiling: float | None,
+    live: jax.Array,
+    config: MomentsConfig,
+    diagonal: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Shrinkage and the PSD step in z, where the noise has one scale; also whether the PSD step changed anything."""
     # The largest std that noise on the triangle has in any one direction: of u^T W u over unit u.
@@ -361,7 +371,8 @@ def _postprocess(
         level = jnp.max(std)
     else:
         on = jnp.diagonal(std)
-        level = jnp.maximum(jnp.max(on), 2**0.5 * jnp.max(std - jnp.diag(on)))
+        off = jnp.max(std - jnp.diag(on))
+        level = jnp.maximum(jnp.max(on), 2**0.5 * off)
     floor = level if config.psd == "floor" else jnp.zeros_like(level)
     if config.shrink and not diagonal:
         z_covariance, _ = linalg.shrink_to_diagonal(z_covariance, std)
@@ -376,4 +387,8 @@ def _postprocess(
     indefinite = ~definite & jnp.isfinite(size)  # NaN has a status of its own
     if config.psd == "none":
         return z_covariance, indefinite
+    if config.psd == "denoise":
+        values, vectors = eigenvalues.eigh_masked(z_covariance, live)
+        values = eigenvalues.rotation_invariant(values, off, eigenvalues.of_columns(live))
+        return eigenvalues.rebuild(vectors, values, live, 0.0, ceiling), indefinite
     return linalg.psd_project(z_covariance, floor=floor, ceiling=ceiling), indefinite

@@ -113,8 +113,7 @@ def _finish(
         parts.append(entry)
     spectrum_cost, direction_cost = split(cost, (config.spectrum, 1.0 - config.spectrum))
     noisy, entry = scales.clipped_spectrum(key_spectrum, sums.second, spectrum_cost, jnp.ones_like(n))
-    known = jnp.arange(live.shape[0]) >= live.shape[0] - jnp.sum(live)
-    spectrum = measured["eigenvalues"] = _ball.scaled(noisy, to_second, known)
+    spectrum = measured["eigenvalues"] = _ball.scaled(noisy, to_second, eigenvalues.of_columns(live))
     parts.append(entry)
     basis, drawn = directions.exponential_directions(
         key_directions,

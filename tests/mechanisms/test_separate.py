@@ -235,13 +235,20 @@ def test_separate_pairs_eigenvectors_with_eigenvalues(constants: str, bounds: An
             assert np.linalg.eigvalsh(noisy)[0] < 0
 
 
+@pytest.mark.parametrize("bounds", [Bounds.l2(2.0), BOX], ids=["l2", "box"])
 @pytest.mark.parametrize("psd", ["denoise", "project", "none"])
-def test_gaussian_form_is_the_stated_function_of_the_second_moment(psd: str) -> None:
+def test_gaussian_form_is_the_stated_function_of_the_second_moment(psd: str, bounds: Any) -> None:
+    """Also with a constant column, whose eigenvalue is known and pulls no other."""
+    live = np.ones(D, bool) if bounds is not BOX else np.array([True, False, True, True])
+    share = 0.25 if bounds is not BOX else 0.5 / 3**0.5
     config = ClippedGaussianConfig(radius=0.5, center="zero", psd=psd)
-    release = clipped_gaussian(jax.random.key(0), rows(), ZCDP(1e-3), Bounds.l2(2.0), config=config)
-    second = release.measured["second_moment"]
-    expected = reference.gaussian(np.asarray(second.value), float(second.std[0, 1]), 0.25**2, psd)
-    np.testing.assert_allclose(release.covariance / 4.0, expected, atol=1e-12)
+    release = clipped_gaussian(jax.random.key(0), rows(), ZCDP(1e-3), bounds, config=config)
+    second, here = release.measured["second_moment"], np.ix_(live, live)
+    off = float(second.std[0, 2])
+    expected = reference.gaussian(np.asarray(second.value)[here], off, share**2, psd)
+    scale = np.asarray(release.scale)[live]
+    found = np.asarray(release.covariance)[here] / np.outer(scale, scale)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_mean_of_clipped_rows_centres_their_moments() -> None:
