@@ -138,12 +138,13 @@ def clip_l2(x: jax.Array, radius: Any) -> jax.Array:
      [0.3 0.4]]
     """
     eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
+    # Asked of each entry: a maximum over a row does not always pass NaN on (XLA drops it in vectorised loops on CPUs).
+    finite = jnp.all(jnp.isfinite(x), axis=-1, keepdims=True)
+    x = jnp.where(finite, x, jnp.zeros_like(x))
     # The largest entry keeps squares in range. It cancels out of the norm, so no derivative passes through it.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
-    finite = largest < jnp.inf
-    x = jnp.where(finite, x, jnp.zeros_like(x))
     # Within [tiny, 1/tiny] its inverse is a normal number; a subnormal one may be flushed to 0, and the norm with it.
-    largest = jnp.where(finite, jnp.clip(largest, tiny, 1.0 / tiny), jnp.ones_like(largest))
+    largest = jnp.clip(largest, tiny, 1.0 / tiny)
     unit = x * (1.0 / largest)
     # At least 1 but for rounding and rows below `tiny`; the floor keeps the square root differentiable there.
     norm = largest * jnp.sqrt(jnp.maximum(jnp.sum(unit * unit, axis=-1, keepdims=True), 0.5))

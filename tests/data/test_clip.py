@@ -101,6 +101,21 @@ def test_rows_near_the_ends_of_the_floats(dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [2, 3, 4, 8, 50])
+def test_no_row_among_thousands_passes_nan_on(dtype, d: int) -> None:
+    """In the vectorised loops that many rows get, a maximum over a row drops NaN: the row must be 0 all the same."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100_000 // d, d)).astype(dtype)
+    x[rng.random(x.shape) < 0.3 / d] = np.nan
+    x[rng.random(x.shape) < 0.1 / d] = np.inf
+    broken = ~np.all(np.isfinite(x), axis=1)
+    assert 0.2 < np.mean(broken) < 0.5
+    for optimised in (True, False):
+        out = np.asarray(compiled(dtype, optimised)(x, np.asarray(1.0, dtype)))
+        assert np.all(out[broken] == 0.0) and np.all(norms(out) <= 1.0 + 1e-6) and np.all(norms(out[~broken]) > 0.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_subnormal_ratios_do_not_overshoot(dtype) -> None:
     """radius / norm below the normal range has few digits left."""
     top = np.finfo(dtype).max
