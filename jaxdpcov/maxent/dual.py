@@ -5,9 +5,10 @@ its own. A step solves the two optimality conditions, y + Q.K - W = 0 on the mas
 
     (mask.(W V X + X V W)/2 + Q.V) = tau X - y - Q.K on the mask,   dW = tau X - W - (W V X + X V W)/2,   X = K^-1.
 
-At W = X and tau = 1 this is Newton's method on g, which from a warm start takes a few full steps. Where measurements
-contradict each other by many standard deviations it would take thousands of short ones; then the loop starts again
-at a large tau, from a pair that is optimal there but for the edges, and lowers tau as fast as full steps allow.
+The loop starts direct: W = X and tau = 1, which is Newton's method on g and takes a few full steps from a warm start.
+Where measurements contradict each other by many standard deviations it would take thousands of short ones; then the
+loop starts again at a large tau, from a pair that is optimal there but for the edges, and lowers tau as fast as full
+steps allow.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov.maxent.linear import choose, product, row_effects, suits_eigen
+from jaxdpcov.maxent.entering import entered
+from jaxdpcov.maxent.linear import choose, product, row_effects, shortcut, suits_eigen
 from jaxdpcov.maxent.problem import (
     Limits,
     Problem,
@@ -31,8 +33,8 @@ from jaxdpcov.maxent.problem import (
 )
 from jaxdpcov.maxent.system import Route, solve_system
 
-#: Direct Newton is given up at the first step shorter than this, or after this many.
-SHORT, MANY = 0.2, 15
+#: Direct Newton is given up at the first step shorter than this, after this many, or after so many idle ones.
+SHORT, MANY, STUCK = 0.2, 15, 2
 #: Full steps at tau = 1 in a row that gain less than a tenth on the best gap: rounding is all that is left.
 IDLE = 5
 
@@ -58,6 +60,8 @@ def solve(
     """Covariance, precision, gap, outer steps and conjugate-gradient steps."""
     k = usable_start(_spectral_start(problem, route.choice) if init is None else init, problem)
     x = inverse(cholesky(k))
+    if init is not None:
+        k, x = entered(problem, k, x)
     zero, one = jnp.zeros((), jnp.int32), jnp.ones((), k.dtype)
     gap = _gap(problem, k, x)
     first = State(x, k, x, gap, gap, one, jnp.ones((), bool), zero, zero, zero)
@@ -92,11 +96,13 @@ def _advance(problem: Problem, state: State, route: Route, limits: Limits) -> St
     tau = _next_tau(problem, state)
     v, dw, inner = _direction(problem, state, tau, route, limits)
     length, factor = _longest(state, v, dw)
-    again = state.direct & ((length < SHORT) | (state.steps >= MANY))
+    stuck = (state.idle >= STUCK) & (state.gap > 0.01 * problem.size)
+    again = state.direct & ((length < SHORT) | (state.steps >= MANY) | stuck)
     w, k = state.w + length * dw, state.k + length * v
     cold_w, cold_k = _barrier_pair(problem)
-    w, k = jnp.where(again, cold_w, w), jnp.where(again, cold_k, k)
+    k = jnp.where(again, cold_k, k)
     x = inverse(jnp.where(again, jnp.sqrt(cold_k), factor))
+    w = jnp.where(again, cold_w, jnp.where(state.direct, x, w))
     gap = _gap(problem, k, x)
     moving = (gap <= 0.9 * state.best) | (tau > 1) | (length < 1) | again
     return State(
@@ -131,16 +137,20 @@ def _direction(
     # What conjugate gradients leave adds to the next gap, and Newton's own error is of the order of gap^2.
     left = jnp.minimum(state.gap * jnp.minimum(0.1, state.gap / problem.size), 0.01 * tau * problem.size)
     target = jnp.maximum(left, 0.1 * limits.gap)
-    v, _, steps = solve_system(problem, w, x, b, problem.gamma, target, route)
-    return v, aim - w - symmetric(product(w, v, x)), steps
+    v, _, steps = solve_system(problem, w, x, b, problem.gamma, target, route, state.direct)
+    # The direct phase takes no W but X along: it spares itself two products and a factorisation.
+    dw = shortcut(state.direct, lambda: jnp.zeros_like(w), lambda: aim - w - symmetric(product(w, v, x)))
+    return v, dw, steps
 
 
 def _longest(state: State, v: jax.Array, dw: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A step length that keeps both matrices positive definite (1 if it can, 0 if none does), K's factor there."""
 
     def factors(length: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        both = jax.vmap(cholesky)(jnp.stack([state.k + length * v, state.w + length * dw]))
-        return length, both[0], jnp.all(jnp.isfinite(both))
+        factor = cholesky(state.k + length * v)
+        other = shortcut(state.direct, lambda: factor, lambda: cholesky(state.w + length * dw))
+        inside = jnp.all(jnp.isfinite(factor)) & (state.direct | jnp.all(jnp.isfinite(other)))
+        return length, factor, inside
 
     def outside(trial: tuple[jax.Array, ...]) -> jax.Array:
         return ~trial[2] & (trial[0] > 1e-6)

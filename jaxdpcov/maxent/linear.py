@@ -86,8 +86,13 @@ def _false(axis_size: int, in_batched: Any, predicate: jax.Array) -> tuple[jax.A
     return jnp.zeros((), bool), False
 
 
+def shortcut(predicate: jax.Array, quick: Callable[[], Any], full: Callable[[], Any]) -> Any:
+    """quick() where the predicate holds and is not batched, else full(), which must be right in every lane."""
+    return jax.lax.cond(_unbatched(jax.lax.stop_gradient(predicate)), quick, full)
+
+
 def choose(choice: str, predicate: Callable[[], jax.Array], dense: Callable[[], Any], sparse: Callable[[], Any]) -> Any:
     """dense() for "eigen", sparse() for "diagonal"; "auto" asks the predicate, and is sparse where that is batched."""
     if choice != "auto":
         return dense() if choice == "eigen" else sparse()
-    return jax.lax.cond(_unbatched(jax.lax.stop_gradient(predicate())), dense, sparse)
+    return shortcut(predicate(), dense, sparse)

@@ -84,7 +84,7 @@ def fit(
         init = _array(init)
         if init.shape != y.shape:
             raise ValueError(f"init must have the shape of y, {y.shape}; got {init.shape}")
-    return _fit(y, lam, mask, t, init, _resolved(config, mask), method)
+    return _fit(y, lam, mask, t, init, _resolved(config, mask, y.dtype), method)
 
 
 def _array(a: Any) -> Any:
@@ -92,11 +92,20 @@ def _array(a: Any) -> Any:
     return a if hasattr(a, "dtype") else np.asarray(a)
 
 
-def _resolved(config: MaxentConfig, mask: Any) -> MaxentConfig:
-    """What a mask that is not traced settles before compilation: the preconditioner, and `max_edges`.
+def _dtype(given: Any) -> Any:
+    """The dtype to solve in."""
+    return jax.dtypes.canonicalize_dtype(given if jnp.issubdtype(given, jnp.floating) else float)
+
+
+def _resolved(config: MaxentConfig, mask: Any, dtype: Any) -> MaxentConfig:
+    """The tolerances, and what a mask that is not traced settles: the preconditioner, and `max_edges`.
 
     `max_edges` is rounded up, so that a mask that grows edge by edge compiles a few times only.
     """
+    double = jnp.finfo(_dtype(dtype)).bits == 64
+    tol = (1e-8 if double else 1e-4) if config.tol is None else config.tol
+    derivative = (1e-12 if double else 1e-5) if config.derivative_tol is None else config.derivative_tol
+    config = dataclasses.replace(config, tol=tol, derivative_tol=derivative)
     d = len(mask)
     every = max(1, d * (d - 1) // 2)
     exact = config.preconditioner == "exact"
@@ -116,7 +125,7 @@ def _resolved(config: MaxentConfig, mask: Any) -> MaxentConfig:
 
 @partial(jax.jit, static_argnames=("method",))
 def _fit(y: Any, lam: Any, mask: Any, t: Any, init: Any, config: MaxentConfig, method: str) -> MaxentResult:
-    dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.zeros(()).dtype
+    dtype = _dtype(y.dtype)
     y, lam, t = (jnp.asarray(a).astype(dtype) for a in (y, lam, t))
     lam = jnp.broadcast_to(lam, y.shape)
     if init is not None:
@@ -148,12 +157,9 @@ def _fit(y: Any, lam: Any, mask: Any, t: Any, init: Any, config: MaxentConfig, m
 
 
 def _limits(config: MaxentConfig, dtype: Any, size: jax.Array) -> Limits:
-    double = jnp.finfo(dtype).bits == 64
-    tol = (1e-8 if double else 1e-4) if config.tol is None else config.tol
-    derivative = (1e-12 if double else 1e-5) if config.derivative_tol is None else config.derivative_tol
     return Limits(
-        jnp.asarray(tol, dtype) * size,
+        jnp.asarray(config.tol, dtype) * size,
         jnp.asarray(config.max_steps, jnp.int32),
         jnp.asarray(config.max_inner, jnp.int32),
-        jnp.asarray(derivative, dtype),
+        jnp.asarray(config.derivative_tol, dtype),
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov.maxent.linear import Operator, choose, conjugate_gradient, product, row_effects, suits_eigen
+from jaxdpcov.maxent.linear import Operator, choose, conjugate_gradient, product, row_effects, shortcut, suits_eigen
 from jaxdpcov.maxent.problem import Problem, cholesky, symmetric
 
 
@@ -38,18 +38,26 @@ class Route(NamedTuple):
 
 
 def solve_system(
-    problem: Problem, w: jax.Array, x: jax.Array, b: jax.Array, weight: jax.Array, target: jax.Array, route: Route
+    problem: Problem,
+    w: jax.Array,
+    x: jax.Array,
+    b: jax.Array,
+    weight: jax.Array,
+    target: jax.Array,
+    route: Route,
+    equal: jax.Array | bool = True,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """V on the mask with the operator's value b, until (1/2) sum weight r^2 <= target for what is left, r.
 
     At W = X = K^-1 the operator is the dual's second derivative; away from there it is the primal-dual one of
-    Helmberg, Rendl, Vanderbei and Wolkowicz (1996), Kojima, Shindoh and Hara (1997) and Monteiro (1997).
+    Helmberg, Rendl, Vanderbei and Wolkowicz (1996), Kojima, Shindoh and Hara (1997) and Monteiro (1997). `equal`
+    says that w and x are one matrix, which saves work.
 
     Returns:
         V (exactly symmetric), the size of what is left, and the steps.
     """
     if route.edges is not None:
-        return _on_edges(problem, w, x, b, weight, target, route.choice == "exact", route.edges, route.max_steps)
+        return _on_edges(problem, w, x, b, weight, target, route.choice == "exact", route.edges, route.max_steps, equal)
 
     def run(make: Callable[[Problem, jax.Array, jax.Array], Operator]) -> Callable[[], Any]:
         def go() -> Any:
@@ -119,17 +127,13 @@ def _on_edges(
     exact: bool,
     edges: Edges,
     max_steps: jax.Array,
+    equal: jax.Array | bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The same on the list: V has so few entries that the operator is cheaper as an explicit small matrix."""
     row, column = edges.row, edges.column
     # The vectors carry scale * V_jk: their plain inner product is then the trace inner product of the matrices.
     scale = jnp.sqrt(edges.copies.astype(w.dtype))
-
-    # Of W E_f X for the unit matrix of edge f, entry e: gathers of rows of W and X, then of columns of those.
-    w_row, w_column, x_row, x_column = w[row], w[column], x[row], x[column]
-    h = w_row[:, row] * x_column[:, column] + w_row[:, column] * x_column[:, row]
-    h = h + x_row[:, row] * w_column[:, column] + x_row[:, column] * w_column[:, row]
-    h = 0.25 * h * (scale[:, None] * scale[None, :])
+    h = explicit(w, x, edges, equal)
     own = jnp.where(scale > 0, problem.q[row, column], 1.0)
     part = weight[row, column]
     u, left, steps = conjugate_gradient(
@@ -142,6 +146,27 @@ def _on_edges(
     )
     v = jnp.zeros_like(w).at[row, column].add(jnp.where(scale > 0, u / jnp.where(scale > 0, scale, 1.0), 0.0))
     return v + jnp.triu(v, 1).T, left, steps
+
+
+def explicit(w: jax.Array, x: jax.Array, edges: Edges, equal: jax.Array | bool) -> jax.Array:
+    """The operator without Q as a matrix: for each pair of the list the trace inner product <E, (W F X + X F W)/2>."""
+    row, column = edges.row, edges.column
+    scale = jnp.sqrt(edges.copies.astype(w.dtype))
+    both = scale[:, None] * scale[None, :]
+
+    def pure() -> jax.Array:
+        at_row, at_column = x[row], x[column]
+        return 0.5 * both * (at_row[:, row] * at_column[:, column] + at_row[:, column] * at_column[:, row])
+
+    def mixed() -> jax.Array:
+        w_row, w_column, x_row, x_column = w[row], w[column], x[row], x[column]
+        h = w_row[:, row] * x_column[:, column] + w_row[:, column] * x_column[:, row]
+        h = h + x_row[:, row] * w_column[:, column] + x_row[:, column] * w_column[:, row]
+        return 0.25 * both * h
+
+    if isinstance(equal, bool):
+        return pure() if equal else mixed()
+    return shortcut(equal, pure, mixed)
 
 
 def _exact(h: jax.Array, own: jax.Array) -> Operator:
