@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import cvxpy
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,8 +79,6 @@ def test_methods_agree() -> None:
 
 def clarabel(case: cases.Case) -> np.ndarray | None:
     """W by CVXPY with Clarabel at 1e-12, in the scale of each column's own variance; None where it fails."""
-    cvxpy = pytest.importorskip("cvxpy")
-    pytest.importorskip("clarabel")
     scale = np.sqrt(reference.isolated(np.diag(case.y), np.diag(case.lam), case.t))
     both = np.outer(scale, scale)
     w = cvxpy.Variable((case.d, case.d), symmetric=True)
