@@ -5,6 +5,7 @@ from jaxdpcov.data.cells import DataError
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.estimate import estimate
 from jaxdpcov.mechanisms.adaptive import AdaptiveConfig, adaptive
+from jaxdpcov.mechanisms.auto import AutoConfig, auto
 from jaxdpcov.mechanisms.coinpress import (
     CoinPressConfig,
     coinpress_covariance,
@@ -15,6 +16,7 @@ from jaxdpcov.mechanisms.coinpress import (
 )
 from jaxdpcov.mechanisms.emcov import EMCovConfig, emcov
 from jaxdpcov.mechanisms.gaussian import DiagonalConfig, GaussianConfig, LaplaceConfig, diagonal, gaussian, laplace
+from jaxdpcov.mechanisms.pace import PaceConfig, SSPSelectConfig, pace, ssp_select
 from jaxdpcov.mechanisms.separate import (
     ClippedGaussianConfig,
     ClippedSeparateConfig,
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdaptiveConfig",
     "ApproxDP",
+    "AutoConfig",
     "Bounds",
     "ClippedGaussianConfig",
     "ClippedSeparateConfig",
@@ -40,12 +43,15 @@ __all__ = [
     "EMCovConfig",
     "GaussianConfig",
     "LaplaceConfig",
+    "PaceConfig",
     "PureDP",
     "Release",
     "Rows",
+    "SSPSelectConfig",
     "SeparateConfig",
     "ZCDP",
     "adaptive",
+    "auto",
     "clipped_gaussian",
     "clipped_separate",
     "coinpress_covariance",
@@ -59,5 +65,7 @@ __all__ = [
     "gaussian",
     "laplace",
     "load",
+    "pace",
     "separate",
+    "ssp_select",
 ]

@@ -247,6 +247,24 @@ for _name, _variants in {
     )
 
 
+for _name, _variants in {
+    "pace": {
+        "default": ({}, ("box",)),
+        "zero": ({"center": "zero", "entries_per_round": 2, "loop": "traced"}, ("box",)),
+        "pairs": ({"center": "pairs", "rounds_per_column": 2}, ("box",)),
+        "add_remove": ({"relation": "add_remove"}, ("box",)),
+    },
+    "ssp_select": {
+        "default": ({}, ("box",)),
+        "add_remove": ({"relation": "add_remove", "center": "zero", "combine": "best"}, ("box",)),
+    },
+    "auto": {"default": ({}, ("box",))},
+}.items():
+    CASES[_name] = Case(
+        _variants, None, has_limit=lambda config: False, row_sums=_sums, fixed_ledger=_name != "pace"
+    )
+
+
 class Example(NamedTuple):
     """One mechanism with one kind of budget, one kind of bounds and one config."""
 

@@ -121,6 +121,8 @@ def _fold_tree(node, price):
     """The total of a ledger by its definition, independent of `ledger.total`."""
     if isinstance(node, ledger.Entry):
         return price(node)
+    if isinstance(node, ledger.Rounds):
+        return sum(price(entry) for entry in ledger.entries(node))
     parts = [_fold_tree(child, price) for child in node.children]
     return sum(parts) if isinstance(node, ledger.Seq) else max(parts)
 

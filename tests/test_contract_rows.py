@@ -120,7 +120,7 @@ def test_a_stream_is_the_array_and_other_lengths_compile_nothing(example: Exampl
     steps = sum("step" in name for name in compiled)
     assert steps <= 2 * example.case.passes, compiled
     rest = [compiled.count(name) for name in compiled if "step" not in name and "jit(_" in name]
-    assert max(rest) <= 2 * example.case.passes, compiled
+    assert max(rest, default=0) <= 2 * example.case.passes, compiled
     cases.assert_same(array, first[0], rtol=1e-10)
     for n in (1, 7, 8, 9, 16, 23, 40, 62, 100):
         number = 0.5 + 0.01 * n

@@ -37,12 +37,13 @@ MECHANISMS: dict[str, Mechanism] = {}
 
 
 def mechanism(
-    *, config: type, budgets: tuple[type, ...], bounds: tuple[type, ...]
+    *, config: type, budgets: tuple[type, ...], bounds: tuple[type, ...], host: bool = False
 ) -> Callable[[Callable[..., Release]], Callable[..., Release]]:
     """Turn a core `f(key, rows, budget, bounds, config) -> Release` into a public, registered mechanism.
 
     The public function takes `rows` (n, d) or `Rows`, any budget that buys one of `budgets`, and `config=None` for
-    the default. The core sees `Rows`, a `ZCDP` or `PureDP`, and numbers in the dtype of the rows.
+    the default. The core sees `Rows`, a `ZCDP` or `PureDP`, and numbers in the dtype of the rows. With `host` it is
+    never compiled as a whole here: a core that has a path of its own for the host compiles its parts.
     """
 
     def decorate(core: Callable[..., Release]) -> Callable[..., Release]:
@@ -50,7 +51,8 @@ def mechanism(
 
         @functools.wraps(core)
         def run(key: Any, rows: Rows, budget: Any, bounds: Any, config: Any) -> Release:
-            key = fold(key, f"{name}, {rows.d} columns", (budget, bounds, config))
+            public = (budget, bounds, config.law() if hasattr(config, "law") else config)
+            key = fold(key, f"{name}, {rows.d} columns", public)
             return core(key, rows, budget, bounds, config)
 
         compiled = jax.jit(run)
@@ -65,7 +67,7 @@ def mechanism(
                 (_budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d, rows.dtype), settings),
             )
             # A stream is a host loop over compiled steps; everything else is one program.
-            return (compiled if isinstance(rows, ArrayRows) else run)(key, rows, *arguments)
+            return (compiled if isinstance(rows, ArrayRows) and not host else run)(key, rows, *arguments)
 
         signature = inspect.signature(core)
         last = signature.parameters["config"].replace(kind=inspect.Parameter.KEYWORD_ONLY, default=None)

@@ -98,12 +98,16 @@ def moments(
     """Release the second moment (or its diagonal) and the mean: one pass over rows, then noise and post-processing."""
     frame = clip.frame(bounds, rows.d, rows.dtype)
     key_pairs, key_noise = jax.random.split(key)
-    if config.center == "pairs":
-        sums = rows.reduce_pairs(_diagonal_pairs if diagonal else _matrix_pairs, key_pairs, frame)
-    else:
-        sums = rows.reduce(_diagonal_block if diagonal else _matrix_block, frame)
+    sums = moment_sums(rows, key_pairs, frame, config, diagonal=diagonal)
     n = jnp.asarray(rows.count(), rows.dtype)
     return _finish(name, key_noise, sums, n, frame, budget, bounds, config, diagonal)
+
+
+def moment_sums(rows: Rows, key: jax.Array, frame: clip.Frame, config: Any, *, diagonal: bool = False) -> Sums:
+    """Exact sums over mapped rows, or over pairs of them that `key` draws: one pass."""
+    if config.center == "pairs":
+        return rows.reduce_pairs(_diagonal_pairs if diagonal else _matrix_pairs, key, frame)
+    return rows.reduce(_diagonal_block if diagonal else _matrix_block, frame)
 
 
 @functools.partial(jax.jit, static_argnames=("name", "diagonal"))
@@ -122,29 +126,18 @@ def _finish(
     opened = begin(name, key, n, frame, budget, config, jnp.asarray(True))
     scales = Scales(frame, budget, config, opened.slack, diagonal)
     key_first, key_second = jax.random.split(opened.key)
-    cost, count, parts, measured, diagnostics = opened.cost, opened.count, [], {}, {}
-    if config.center == "private":
-        share = scales.mean_share(cost, count) if config.mean_share is None else config.mean_share
-        diagnostics["mean_share"] = share
-        first_cost, cost = split(cost, (share, 1.0 - share))
-        noisy, entry = scales.vector(key_first, sums.first, scales.first(), first_cost, "sum of z")
-        measured["mean"] = _divide(noisy, count, frame.live)
-        parts.append(entry)
-    noisy, entry = scales.second(key_second, sums.second, cost)
-    parts.append(entry)
-    measured["second_moment"] = _divide(noisy, count, frame.live)
-
-    second = measured["second_moment"]
-    if config.center == "private":
-        mean = measured["mean"]
+    opened, mean = measure_mean(key_first, sums.first, scales, opened, config.mean_share)
+    noisy, entry = scales.second(key_second, sums.second, opened.cost)
+    second = divide(noisy, opened.count, frame.live)
+    opened = opened.add((entry,), {"second_moment": second})
+    if mean is not None:
         # The square of a noisy mean is too large by its noise variance: give that back.
         z_covariance = second.value - (mean.value**2 if diagonal else mean.value[:, None] * mean.value[None, :])
         z_covariance += mean.std**2 if diagonal else jnp.diag(mean.std**2)
     else:
-        mean, z_covariance = None, second.value
+        z_covariance = second.value
     ceiling = None if frame.domain == "box" else 1.0 + (config.center == "pairs")
     post, indefinite = _postprocess(z_covariance, second.std, ceiling, frame.live, config, diagonal)
-    opened = opened.add(parts, measured, diagnostics)
     covariance = jnp.diag(post) if diagonal else post
     return close(name, opened, frame, budget, bounds, config, covariance=covariance, mean=mean, indefinite=indefinite)
 
@@ -196,6 +189,20 @@ def begin(
     bits |= jnp.where(noisy.value < 1.0, status.COUNT_FLOORED, status.OK)
     n = jnp.maximum(noisy.value, 1.0)
     return Opened(key, n, n, slack, cost, bits, (entry,), {"n": noisy}, {}, {})
+
+
+def measure_mean(
+    key: jax.Array, first: jax.Array, scales: "Scales", opened: Opened, share: Any
+) -> tuple[Opened, noise.Measured | None]:
+    """The noisy mean in frame units at `share` of what is left (None: the best share predicted), if one is wanted."""
+    if scales.config.center != "private":
+        return opened, None
+    if share is None:
+        share = scales.mean_share(opened.cost, opened.count)
+    first_cost, cost = split(opened.cost, (share, 1.0 - share))
+    noisy, entry = scales.vector(key, first, scales.first(), first_cost, "sum of z")
+    mean = divide(noisy, opened.count, scales.frame.live)
+    return opened._replace(cost=cost).add((entry,), {"mean": mean}, {"mean_share": share}), mean
 
 
 def close(
@@ -349,7 +356,7 @@ def _minimising_share(b: jax.Array, c: jax.Array, power: float) -> jax.Array:
     return jnp.where(inside, root - slope(root) / jnp.where(inside, steepness, 1.0), root)
 
 
-def _divide(sums: noise.Measured, n: jax.Array, live: jax.Array) -> noise.Measured:
+def divide(sums: noise.Measured, n: jax.Array, live: jax.Array) -> noise.Measured:
     """A noisy sum as a mean over n; entries of constant columns are known to be 0."""
     known = ~live if sums.value.ndim < 2 else ~(live[:, None] & live[None, :])
     return noise.Measured(
@@ -387,6 +394,7 @@ def _postprocess(
     indefinite = ~definite & jnp.isfinite(size)  # NaN has a status of its own
     if config.psd == "none":
         return z_covariance, indefinite
+    z_covariance = linalg.after(z_covariance, definite)
     if config.psd == "denoise":
         values, vectors = eigenvalues.eigh_masked(z_covariance, live)
         values = eigenvalues.rotation_invariant(values, off, eigenvalues.of_columns(live))

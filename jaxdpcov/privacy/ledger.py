@@ -61,11 +61,23 @@ class Par:
     children: tuple[Any, ...]
 
 
+@record()
+class Rounds:
+    """One primitive repeated with budgets that were settled on the way, from what earlier rounds had released.
+
+    entry: an `Entry` whose leaves have one more axis, the last one, of length the most rounds there could be. A round
+    of cost 0 did not take place. The costs add up as in `Seq`: a zCDP budget fixed in advance bounds adaptively chosen
+    ones too (Whitehouse, Ramdas, Rogers, Wu 2023, privacy filters).
+    """
+
+    entry: Entry
+
+
 def total(node: Any, unit: str) -> Any:
     """What a ledger adds up to, in one unit of privacy: the sum over `Seq`, the maximum over `Par`.
 
     Args:
-        node: an `Entry`, `Seq` or `Par`; leaves concrete, traced or batched.
+        node: an `Entry`, `Rounds`, `Seq` or `Par`; leaves concrete, traced or batched.
         unit: "rho": zCDP. An entry in epsilon is priced at epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), an
             exponential mechanism at epsilon^2 / 8 (Cesar, Rogers 2021, 2004.07223). "epsilon": pure DP.
 
@@ -85,6 +97,8 @@ def total(node: Any, unit: str) -> Any:
         return 0.0
     if isinstance(node, Entry):
         return _price(node, unit)
+    if isinstance(node, Rounds):
+        return jnp.sum(_price(node.entry, unit), axis=-1)
     totals = [total(child, unit) for child in node.children]
     result = totals[0] if totals else 0.0
     for cost in totals[1:]:
@@ -95,6 +109,8 @@ def total(node: Any, unit: str) -> Any:
 def entries(node: Any) -> tuple[Entry, ...]:
     """The entries of a ledger, in the order in which they were written down.
 
+    `Rounds` give an entry for each round that took place, or where that is traced or batched the one for all of them.
+
     >>> from jaxdpcov.privacy.ledger import Entry, Seq, entries
     >>> [entry.what for entry in entries(Seq((Entry("mean", "gaussian", "rho", 1.0, 1.0, 0.5),)))]
     ['mean']
@@ -103,6 +119,12 @@ def entries(node: Any) -> tuple[Entry, ...]:
         return ()
     if isinstance(node, Entry):
         return (node,)
+    if isinstance(node, Rounds):
+        entry = node.entry
+        if _checks.is_traced(entry) or np.ndim(entry.cost) != 1:
+            return (entry,)
+        numbers = zip(*np.broadcast_arrays(entry.sensitivity, entry.scale, entry.cost))
+        return tuple(Entry(entry.what, entry.kind, entry.unit, *each) for each in numbers if each[2] != 0.0)
     return tuple(entry for child in node.children for entry in entries(child))
 
 
@@ -115,6 +137,8 @@ def rows(node: Any) -> list[dict[str, Any]]:
     Returns:
         Dicts with `what`, `kind`, `sensitivity`, `scale` and the cost under the name of its unit, `rho` or `epsilon`.
         Entries within a block are named after it; their costs are part of the `parallel` row's, not added to it.
+        Rounds with
+    the same sensitivity and scale share a row, which says how many they are and what they cost together.
 
     Edge cases: a traced or batched ledger raises and says how to take one lane.
 
@@ -135,7 +159,8 @@ def to_dp_event(node: Any) -> Any:
     that step has been made already.
 
     Gaussian and Laplace noise become `GaussianDpEvent` and `LaplaceDpEvent` with scale / sensitivity. A selection
-    becomes a `ZCDpEvent` of its price, which the RDP accountant takes and the PLD accountant does not. `Seq` becomes
+    becomes a `ZCDpEvent` of its price, which the RDP accountant takes and the PLD accountant does not, and so do
+    `Rounds` of adaptive budgets. `Seq` becomes
     a `ComposedDpEvent`. `Par` becomes its dearest child where that child dominates the others at every order
     (all Gaussian, or entry by entry); otherwise, as with Laplace noise in one block and Gaussian in another, whose
     curves cross, a `ZCDpEvent` of the largest price.
@@ -187,14 +212,24 @@ def _larger(one: Any, other: Any) -> Any:
 
 
 def _concrete(node: Any, caller: str) -> Any:
-    """The same ledger in Python floats."""
+    """The same ledger in Python floats, and NumPy vectors under `Rounds`."""
     if _checks.is_traced(node):
         raise TypeError(f"{caller} needs concrete numbers, and this ledger is traced: call it outside jit and vmap")
-    shapes = {np.shape(leaf) for leaf in jax.tree.leaves(node)} - {()}
-    if shapes:
+
+    def convert(part: Any) -> Any:
+        if isinstance(part, Rounds):
+            return jax.tree.map(lambda leaf: single(np.asarray(leaf, np.float64), 1), part)
+        return float(single(part, 0))
+
+    def single(leaf: Any, axes: int) -> Any:
+        if np.ndim(leaf) == axes:
+            return leaf
         lane = "jax.tree.map(lambda leaf: leaf[i], ledger)"
-        raise ValueError(f"{caller} needs the ledger of one release, got a batch of shape {min(shapes)}: take {lane}")
-    return jax.tree.map(float, node)
+        raise ValueError(
+            f"{caller} needs the ledger of one release, got a batch of shape {np.shape(leaf)}: take {lane}"
+        )
+
+    return jax.tree.map(convert, node, is_leaf=lambda part: isinstance(part, Rounds))
 
 
 def _rows(node: Any, block: str) -> list[dict[str, Any]]:
@@ -203,6 +238,8 @@ def _rows(node: Any, block: str) -> list[dict[str, Any]]:
     if isinstance(node, Entry):
         about = {"what": block + node.what, "kind": node.kind, "sensitivity": node.sensitivity, "scale": node.scale}
         return [about | {node.unit: node.cost}]
+    if isinstance(node, Rounds):
+        return [row for part in _alike(node) for row in _rows(part, block)]
     if isinstance(node, Seq):
         return [row for child in node.children for row in _rows(child, block)]
     unit = "epsilon" if all(entry.unit == "epsilon" for entry in entries(node)) else "rho"
@@ -211,7 +248,18 @@ def _rows(node: Any, block: str) -> list[dict[str, Any]]:
     return [head | {unit: total(node, unit)}, *below]
 
 
+def _alike(node: Rounds) -> list[Entry]:
+    """One entry for all rounds of one sensitivity and scale, in the order of the first of each."""
+    groups: dict[tuple[float, float], list[float]] = {}
+    for entry in entries(node):
+        groups.setdefault((float(entry.sensitivity), float(entry.scale)), []).append(float(entry.cost))
+    what, kind, unit = node.entry.what, node.entry.kind, node.entry.unit
+    return [Entry(f"{what} ({len(each)} times)", kind, unit, *about, sum(each)) for about, each in groups.items()]
+
+
 def _event(library: Any, node: Any) -> Any:
+    if isinstance(node, Rounds):  # no exact account holds for budgets chosen on the way
+        return library.ZCDpEvent(float(total(node, "rho")))
     if isinstance(node, Seq):
         return library.ComposedDpEvent([_event(library, child) for child in node.children])
     if isinstance(node, Remark):
@@ -235,9 +283,15 @@ def _event(library: Any, node: Any) -> Any:
 def _dominates(dearest: Any, other: Any) -> bool:
     """Whether the dearest child's event covers the other's at every order, not in its zCDP price alone."""
     mine, theirs = entries(dearest), entries(other)
+    if _adaptive(dearest) or _adaptive(other):
+        return False
     if all(entry.kind == "gaussian" for entry in mine + theirs):
         return True  # a composition of Gaussians is one Gaussian, and its price says all
     return _shape(dearest) == _shape(other) and all(a.cost >= b.cost for a, b in zip(mine, theirs))
+
+
+def _adaptive(node: Any) -> bool:
+    return isinstance(node, Rounds) or any(_adaptive(child) for child in getattr(node, "children", ()))
 
 
 def _shape(node: Any) -> Any:

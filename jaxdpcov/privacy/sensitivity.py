@@ -118,6 +118,27 @@ def pair_diagonal_l1(domain: Domain, d: Any, *, width: int) -> Any:
     return 2.0 if width == 1 else 1.5 * math.sqrt(3.0)
 
 
+def box_entry(relation: Relation, *, diagonal: bool, paired: bool = False) -> float:
+    """Sensitivity of one entry of sum z z^T over rows in the box: z_j z_k lies in [-1, 1], z_j^2 in [0, 1].
+
+    Of a pair, half the product of two differences moves by at most 2 when one of its rows is replaced.
+    """
+    if paired:
+        return 2.0
+    return 1.0 if diagonal or relation == "add_remove" else 2.0
+
+
+def box_off_diagonal(relation: Relation, d: Any, *, paired: bool = False) -> Any:
+    """Sensitivity of the l2 norm of the entries above the diagonal of sum z z^T, and of the top eigenvalue of its
+    off-diagonal part, over rows in the box.
+
+    The norm moves by at most d (add/remove: by sqrt(d(d-1)/2) <= d). So does the eigenvalue: u^T off(z z^T) u is
+    linear in each z_j, so it lies between -1 and d - 1, its values at corners of the box, and it may go from one end
+    to the other.
+    """
+    return 2.0 * d if paired else 1.0 * d
+
+
 # Rows clipped at a radius within the unit ball, and divided by it: w = clip(u, radius) / radius. With pairs, u is half
 # the difference of two rows, so that one replaced row moves one u within a ball of radius 1/2.
 

@@ -11,7 +11,7 @@ import pytest
 
 from jaxdpcov.privacy.accounting import epsilon_of_rho, gaussian_epsilon
 from jaxdpcov.privacy.budget import split
-from jaxdpcov.privacy.ledger import Entry, Par, Remark, Seq, entries, rows, to_dp_event, total
+from jaxdpcov.privacy.ledger import Entry, Par, Remark, Rounds, Seq, entries, rows, to_dp_event, total
 
 
 def gaussian(rho: float, sensitivity: float = 3.0, what: str = "sum") -> Entry:
@@ -292,3 +292,47 @@ def test_remarks_and_free_entries_cost_nothing_and_export_as_nothing() -> None:
     accountant = dp_accounting.rdp.RdpAccountant().compose(event)
     alone = dp_accounting.rdp.RdpAccountant().compose(dp_accounting.GaussianDpEvent(2.0))
     assert accountant.get_epsilon(1e-6) == pytest.approx(alone.get_epsilon(1e-6))
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------
+
+
+def adaptive(rho: jax.Array) -> Rounds:
+    """Three rounds, the second at twice the cost of the first, the last of which did not take place."""
+    cost = rho * jnp.array([0.25, 0.5, 0.0])
+    return Rounds(
+        Entry("pair", "gaussian", "rho", jnp.full(3, 2.0), 2.0 / jnp.sqrt(2 * jnp.maximum(cost, 1e-30)), cost)
+    )
+
+
+def test_rounds_add_up_and_leave_out_what_did_not_happen() -> None:
+    tree = Seq((gaussian(0.1), adaptive(jnp.asarray(1.0))))
+    assert float(total(tree, "rho")) == pytest.approx(0.85, rel=1e-15)
+    assert [float(entry.cost) for entry in entries(tree)] == [0.1, 0.25, 0.5]
+    batch = jax.jit(jax.vmap(adaptive))(jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(total(batch, "rho"), [0.75, 1.5])
+    assert len(entries(batch)) == 1
+    with pytest.raises(ValueError, match="take one lane|leaf\\[i\\]"):
+        rows(batch)
+    with pytest.raises(TypeError, match="traced"):
+        jax.jit(lambda rho: rows(adaptive(rho)))(1.0)
+
+
+def test_rounds_of_one_scale_share_a_row_of_the_table() -> None:
+    cost = np.array([0.25, 0.0, 0.25, 0.125])
+    tree = Rounds(Entry("pair", "gaussian", "rho", np.full(4, 2.0), 2.0 / np.sqrt(2 * np.maximum(cost, 0.1)), cost))
+    table = rows(Seq((gaussian(0.1), tree)))
+    assert [row["what"] for row in table] == ["sum", "pair (2 times)", "pair (1 times)"]
+    assert [row["rho"] for row in table] == [0.1, 0.5, 0.125]
+    assert json.loads(json.dumps(table)) == table
+
+
+def test_rounds_are_exported_at_their_price_alone() -> None:
+    library = pytest.importorskip("dp_accounting")
+    tree = adaptive(jnp.asarray(1.0))
+    assert to_dp_event(tree) == library.ZCDpEvent(0.75)
+    mixed = Par((Seq((gaussian(0.1), tree)), gaussian(0.2)))
+    assert to_dp_event(mixed) == library.ZCDpEvent(pytest.approx(0.85))
+    failed = Rounds(Entry("pair", "gaussian", "rho", np.ones(2), np.full(2, np.nan), np.array([0.1, 0.0])))
+    with pytest.raises(ValueError, match="failed closed"):
+        to_dp_event(failed)
