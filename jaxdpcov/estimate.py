@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdpcov import _checks
+from jaxdpcov import _checks, _progress
 from jaxdpcov.bounds import Bounds, BoxBounds, SpectrumBounds
 from jaxdpcov.data.io import Table, open_table
 from jaxdpcov.data.rows import Rows
@@ -65,7 +65,8 @@ def estimate(
             "cell": the cell does. "error": refused, a look at the data without privacy that the ledger records.
         key: None (operating-system entropy), a JAX PRNG key, or an integer seed, which makes a release for study
             only: a seed can be guessed.
-        progress: called with (done, total) as a file is read, in bytes or rows; total may be None.
+        progress: called with (done, total) as a file is read, in bytes or rows; total may be None. Then, by mechanisms
+            of many rounds, with the thousandths of the budget that are spent.
         **options: fields of the mechanism's config, such as `mean_share=0.3` or `psd="floor"`.
 
     Returns:
@@ -104,7 +105,8 @@ def estimate(
         if choices != (None, None, None, None, False):
             # They shape the rows, and are public like bounds: for other ones the key must not draw the same noise.
             typed = jax.random.fold_in(typed, zlib.crc32(repr(choices).encode()))
-        release = mechanism.function(typed, _rows(data, table, center), budget, box, config=config)
+        with _progress.reporting(progress):
+            release = mechanism.function(typed, _rows(data, table, center), budget, box, config=config)
         release = jax.tree_util.tree_map(np.asarray, release)
     tree = release.ledger
     if missing == "error":

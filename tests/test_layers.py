@@ -13,6 +13,7 @@ PACKAGE = "jaxdpcov"
 #: Floor of each module or folder below the package; the longest matching name counts. Imports go down or stay level.
 FLOORS = {
     "_checks": 0,
+    "_progress": 0,
     "_records": 0,
     "bounds": 0,
     "status": 0,

@@ -119,7 +119,7 @@ def progress(shown: bool) -> Iterator[Callable[[int, int | None], None] | None]:
         yield None
         return
     bar = Progress(
-        TextColumn("reading"), BarColumn(), TextColumn("{task.fields[share]}"), TimeElapsedColumn(),
+        TextColumn("working"), BarColumn(), TextColumn("{task.fields[share]}"), TimeElapsedColumn(),
         console=console, transient=True,
     )  # fmt: skip
     started = time.monotonic()

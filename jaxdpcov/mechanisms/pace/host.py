@@ -6,13 +6,12 @@ are compiled. Draws and, to the solver's tolerance, answers are those of the tra
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxdpcov import maxent
+from jaxdpcov import _progress, maxent
 from jaxdpcov.mechanisms.pace.config import PaceConfig
 from jaxdpcov.mechanisms.pace.state import Known, Log, Private, pairs
 from jaxdpcov.mechanisms.pace.step import absorb, choose_and_measure, going, tolerance
@@ -23,16 +22,15 @@ _SIZES = (8, 16, 32, 64, 128, 256, 512)
 #: preconditioner for dense masks is the better one.
 _DENSE, _LARGE = 0.25, 64
 
-Report = Callable[[float], None]
+#: What progress is told in: parts of the budget.
+_PARTS = 1000
 
 
-def follow(
-    key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig, report: Report | None = None
-) -> tuple[Known, Log]:
-    """Rounds until the budget is spent; `report` is told the share of it that is spent, a released number."""
+def follow(key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig) -> tuple[Known, Log]:
+    """Rounds until the budget is spent; progress is the share of it that is, a released number."""
     d = private.second.shape[0]
     i, j = pairs(d)
-    graph, start = Graph(d), float(known.left)
+    graph, start, report = Graph(d), float(known.left), _progress.asked()
     while bool(_going(known, log)):
         known, log, chosen = _choose_and_measure(key, private, known, log, config)
         touched = graph.join([(int(i[e]), int(j[e])) for e in np.asarray(chosen)])
@@ -42,7 +40,7 @@ def follow(
         dense = len(touched) > _LARGE and 2 * graph.edges(touched) > _DENSE * len(touched) ** 2
         known = _reconstruct(private, known, log, chosen, columns, config, dense)
         if report is not None:
-            report(1.0 - float(known.left) / start)
+            report(round(_PARTS * (1.0 - float(known.left) / start)), _PARTS)
     return known, log
 
 
