@@ -33,7 +33,8 @@ class CoinPressConfig:
     noise: "goe", the tight calibration, or "sgw", that of the paper (covariance only).
     split: shares of the budget by round, together 1. None: a quarter for the first rounds, three quarters for the last.
     psd: "project" (eigenvalues below 0 become 0), "floor" (below the public lower bound, that bound) or "none".
-    beta: failure probability of the confidence set under "theory" and "paper", in (0, 1).
+    beta: failure probability of the confidence set under "theory" and "paper", in (0, 1). Under "practical" it sets
+        one tail, that of a mean's Laplace noise: all rounds together lose the mean with probability at most beta/20.
     center: "pairs" takes differences of paired rows, whatever the mean; "zero" takes moments about the public
         `mean_center` (0 without one), for rows whose mean is known (covariance and variance only).
     mean_rounds, mean_share: rounds and share of the budget for the mean in `coinpress_gaussian`; None as for `rounds`,

@@ -13,6 +13,9 @@ from jaxdpcov.privacy import tails
 
 #: Failure probabilities that the practical constants put into the tails, in place of a union over rows.
 PRACTICAL_COVARIANCE, PRACTICAL_MEAN = 0.1, 0.01
+#: The Laplace noise of a mean has no published choice. One draw beyond its tail loses the mean for good, so the tail
+#: takes this part of each round's b: all rounds together lose it with probability at most beta/20.
+PRACTICAL_DRAW = 0.1
 
 
 def betas(beta: Array, rounds: int) -> tuple[Array, ...]:
@@ -70,7 +73,8 @@ def mean_radius(constants: str, n: Array, d: int, b: Array, scale: Array, pure: 
     practical = constants == "practical"
     share = jnp.full_like(b, PRACTICAL_MEAN) if practical else b
     if pure:
-        return tails.eta(1, share / 2.0) / jnp.sqrt(n) + scale * jnp.log(2.0 / share)
+        draw = PRACTICAL_DRAW * b if practical else 0.5 * b
+        return tails.eta(1, share / 2.0) / jnp.sqrt(n) + scale * jnp.log(1.0 / draw)
     if d == 1 and constants == "paper":
         return jnp.sqrt(2.0 * (1.0 / n + scale**2) * jnp.log(2.0 / share))
     return jnp.sqrt(1.0 / n + scale**2) * tails.eta(d, share, constants="proven" if constants == "theory" else "paper")

@@ -156,12 +156,13 @@ def finish(fitted: Fitted, about: Prior, config: CoinPressConfig) -> Estimate:
 
     size = jnp.max(jnp.abs(jnp.diagonal(last.value)))
     tolerance = 1e-6 * size + jnp.finfo(size.dtype).tiny
-    _, definite = linalg.try_cholesky(last.value + tolerance * jnp.eye(d, dtype=size.dtype))
+    # The last round's `eigh` led to the cover.
+    raised = linalg.after(last.value + tolerance * jnp.eye(d, dtype=size.dtype), fitted.cover)
+    _, definite = linalg.try_cholesky(raised)
     covariance = home(last.value if config.psd == "none" else fitted.projected)
     if config.psd == "floor":
         inner = jnp.matmul(jnp.matmul(about.white, covariance, precision="highest"), about.white, precision="highest")
-        # The last round's `eigh` led to the cover.
-        inner = linalg.psd_project(linalg.after(inner, fitted.cover), floor=1.0)
+        inner = linalg.psd_project(linalg.after(inner, definite), floor=1.0)
         covariance = linalg.symmetrize(
             jnp.matmul(jnp.matmul(about.color, inner, precision="highest"), about.color, precision="highest")
         )

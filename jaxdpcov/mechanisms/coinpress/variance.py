@@ -61,11 +61,19 @@ def _narrow(
     config: CoinPressConfig,
     pure: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """The new interval, inside the old one: an end that its tail says nothing of, for lack of rows, stays."""
+    """The new interval, inside the old one: an end that its tail says nothing of, for lack of rows, stays.
+
+    The upper end, from which the next clipping radius comes, is made from z or the public lower bound 1, whichever is
+    larger (as Z is projected in many columns): while the noise is far above the variance no draw of it, however low,
+    leaves the truth outside. Nor does the lower end, where one draw was high, keep the upper one up. "paper" does both.
+    """
     z = answer.value[0, 0]
+    printed = config.constants == "paper"
     tail, below, above = constants.variance_ends(config.constants, n, b, answer.scale, pure)
-    top = jnp.where(below > 0.0, (z + tail) / jnp.where(below > 0.0, below, 1.0), high)
-    return jnp.clip((z - tail) / above, low, high), jnp.clip(top, low, high)
+    reach = (z if printed else jnp.maximum(z, 1.0)) + tail
+    top = jnp.where(below > 0.0, reach / jnp.where(below > 0.0, below, 1.0), high)
+    top = jnp.clip(top, low if printed else 1.0, high)
+    return jnp.minimum(jnp.clip((z - tail) / above, low, high), top), top
 
 
 @functools.partial(jax.jit, static_argnames="pure")
@@ -106,7 +114,8 @@ def coinpress_variance_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, 
         `Release` with covariance (1, 1) in data units, within the bounds, and no mean. `extra` has "interval" (2,) in
         data units; `diagnostics` has the rounds' "clip_radius" in units of sqrt(lower).
 
-    Edge cases: with n <= 4 log(2/beta) or so a round learns no upper end, and the status says so.
+    Edge cases: with n <= 4 log(2/beta) or so a round learns no upper end, and the status says so. A range too wide for
+        n and the budget leaves an estimate of little but noise; `measured` states how much.
 
     References: Biswas, Dong, Kamath, Ullman 2020 (arXiv 2006.06618), algorithm UVVRec.
 
