@@ -110,6 +110,36 @@ def test_no_neighbour_moves_a_mean_by_more(silent: None, d: int) -> None:
     assert np.all(np.isfinite(moved)) and 0.99 * bound <= moved.max() <= bound
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("paired", [False, True])
+def test_hostile_rows_stay_and_maps_overflow(silent: None, dtype: Any, paired: bool) -> None:
+    """Rows that stay (partners in a pair among them) are hostile too, and maps take them beyond all numbers."""
+    rng, d, count = np.random.default_rng(6), 2, 3000
+    hostile = np.array([0.0, 1.0, -1.0, 1e30, -3e38, np.inf, np.nan, 1e-45] if dtype == np.float32 else HOSTILE)
+    x = rng.choice(hostile.astype(dtype), size=(count, 4, d))
+    y = x.copy()
+    y[np.arange(count), rng.integers(4, size=count)] = rng.choice(hostile.astype(dtype), size=(count, d))
+    top = float(np.finfo(dtype).max)
+    maps = (rng.normal(size=(count, d, d)) * rng.choice([1e-30, 1.0, 1e30, top / 8], size=(count, 1, 1))).astype(dtype)
+    query = measure.Query(*(jnp.asarray(number, dtype) for number in (2.0 if paired else 4.0, 1.7, 0.5)))
+
+    @jax.jit
+    @jax.vmap
+    def answer(rows: Any, a: Any) -> Any:
+        zero, pairs = jnp.zeros(d, dtype), jax.random.key(2) if paired else None
+        moment = measure.second_moment(
+            jax.random.key(3), Rows.array(rows), pairs, zero, a, query, kind="goe", what="test"
+        )
+        mean = measure.mean(jax.random.key(4), Rows.array(rows), zero, a, zero, query, what="test")
+        return (moment.value, moment.entry.sensitivity), (mean.value, mean.entry.sensitivity)
+
+    for (left, declared), (right, _), units in zip(answer(x, maps), answer(y, maps), (1.7**2, 1.7)):
+        bound = float(declared[0]) * units / (2.0 if paired else 4.0)
+        moved = np.linalg.norm(np.asarray(left - right, float).reshape(count, -1), axis=1)
+        assert np.all(np.isfinite(moved)) and np.all(moved <= bound * (1 + 1e-6))
+        assert moved.max() >= 0.7 * bound
+
+
 LANES = 4000
 
 
@@ -151,6 +181,26 @@ def test_every_round_of_the_covariance_has_its_noise(kind: str, center: str) -> 
     found = made.measured["second_moment"]
     assert accepted_alone(np.asarray(found.value / found.std)[:, 0, 0], 1.0)
     assert accepted_alone(np.asarray(found.value / found.std)[:, 0, 2], 1.0)
+
+
+def test_both_parts_of_the_joint_release_have_their_noise() -> None:
+    """Rows of zeros: the covariance's answers at its share of rho, the mean's at the rest, each at its sensitivity."""
+    n, d, rho, share = 9, 2, 0.3, 0.25
+    config = CoinPressConfig(rounds=1, mean_rounds=1, mean_share=share)
+    bounds = Bounds.spectrum(1.0, 9.0, mean_radius=3.0)
+    made = jax.jit(jax.vmap(lambda k: coinpress_gaussian(k, jnp.zeros((n, d)), ZCDP(rho), bounds, config=config)))(
+        jax.random.split(jax.random.clone(KEY), LANES)
+    )
+    gamma = np.sqrt(d + 2 * np.sqrt(d * np.log(10)) + 2 * np.log(10))
+    answers = np.asarray(made.extra["second_moments"])[:, 0]
+    std = 2**0.5 * gamma**2 / 4 / np.sqrt(2 * rho * (1 - share))
+    assert accepted_alone(np.diagonal(answers, axis1=1, axis2=2), std)
+    assert accepted_alone(answers[:, 0, 1], std / 2**0.5)
+    gamma = np.sqrt(d + 2 * np.sqrt(d * np.log(100)) + 2 * np.log(100))
+    std = 2 * min(np.sqrt(9 + 18 + gamma**2), 3 + gamma) / n / np.sqrt(2 * rho * share)
+    # In the units that the mapped rows have: A by ellipsoid = A^{-1} A^{-T}, up to a rotation.
+    inside = np.linalg.solve(np.linalg.cholesky(made.extra["ellipsoid"]), np.asarray(made.mean)[..., None])[..., 0]
+    assert accepted_alone(inside, std)
 
 
 def test_rounds_of_the_mean_have_their_noise() -> None:
