@@ -3,10 +3,16 @@
 A round needs one product X A^T and one W^T W: the base is three times both, made in the same blocks of rows, for three
 rounds.
 
-    python bench/coinpress.py [--rows 1000000] [--columns 50] [--repeats 9]
+    python bench/coinpress.py [--rows 1000000] [--columns 50] [--repeats 9] [--save]
+
+--save writes what is printed to docs/results/data/coinpress_speed.txt too, for the page that
+bench/accuracy/coinpress.py makes.
 """
 
 import argparse
+import contextlib
+import io
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +21,28 @@ from _timing import best_times, first_call, peak_growth_mib, print_ratios
 import jaxdpcov as dp
 
 ROUNDS = 3
+SAVED = Path(__file__).resolve().parents[1] / "docs" / "results" / "data" / "coinpress_speed.txt"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
+    if not args.save:
+        return measure(args)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        measure(args)
+    print(printed.getvalue(), end="")
+    SAVED.parent.mkdir(parents=True, exist_ok=True)
+    SAVED.write_text(printed.getvalue())
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Print the table."""
     jax.config.update("jax_enable_x64", True)
     rows = jax.block_until_ready(jax.random.normal(jax.random.key(1), (args.rows, args.columns), jnp.float64))
     key, budget = jax.random.key(0), dp.ZCDP(0.5)
