@@ -108,7 +108,16 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
     if config.loop == "auto" and not _checks.is_traced(dense, what):
         packed = _dense(*what) if bool(dense) else _sparse(*what)
     else:
-        packed = jax.lax.cond(dense, _dense, _sparse, *what)
+        # `vmap` selects between the operands of `cond`, which counts as a use of a key, though not of its bits.
+        kind, bits = jax.random.key_impl(opened.key), jax.random.key_data(opened.key)
+
+        def branch(run: Any) -> Any:
+            def keyed(bits: jax.Array, opened: _steps.Opened, *rest: Any) -> Any:
+                return run(opened._replace(key=jax.random.wrap_key_data(bits, impl=kind)), *rest)
+
+            return keyed
+
+        packed = jax.lax.cond(dense, branch(_dense), branch(_sparse), bits, opened._replace(key=None), *what[1:])
     found, entries, diagnostics, extra = packed
     opened = opened.add(entries, {}, diagnostics | {"all_entries": dense}, extra)
     return _close(opened, found, centre, frame, budget, bounds, config)

@@ -30,7 +30,9 @@ def choose_and_measure(
     """The next round's measurements in, and the (k,) entries of `pairs` that were chosen."""
     d, each = private.second.shape[0], log.select.shape[1]
     i, j = pairs(d)
-    spend = jnp.where(known.left < 2.0 * known.rate, known.left, known.rate)
+    # Rates are rounded down, in float32 by enough to leave something after the last round there can be.
+    last = (known.left < 2.0 * known.rate) | (known.round + 1 == log.select.shape[0])
+    spend = jnp.where(last, known.left, known.rate)
     unit = each * known.quantum
     select = whole(config.selection_share * spend, unit)
     measure = spend - select
