@@ -30,9 +30,13 @@ class Bounds:
 
     @staticmethod
     def spectrum(lower: Any, upper: Any, *, mean_center: Any = None, mean_radius: Any = None) -> "SpectrumBounds":
-        """The *population* obeys lower I <= Sigma <= upper I (lower A0 <= Sigma <= upper A0 for a (d, d) `lower` = A0).
+        """The *population* obeys lower I <= Sigma <= upper I (A0 <= Sigma <= upper A0 for a (d, d) `lower` = A0).
 
         `mean_center` (d,) and `mean_radius` () say ||mu - mean_center|| <= mean_radius, data units.
+
+        >>> from jaxdpcov import Bounds
+        >>> Bounds.spectrum(0.1, 1000.0, mean_radius=50.0).upper
+        1000.0
         """
         return SpectrumBounds(lower, upper, mean_center, mean_radius)
 

@@ -18,6 +18,14 @@ def scree(found: PCA, *, ax: Any = None) -> Any:
 
     Returns:
         The axes. Everything drawn is private already.
+
+    >>> import jax
+    >>> from jaxdpcov import Bounds, ZCDP, gaussian
+    >>> from jaxdpcov.apps.pca import pca
+    >>> rows = jax.random.normal(jax.random.key(1), (1000, 3))
+    >>> ax = scree(pca(gaussian(jax.random.key(0), rows, ZCDP(rho=1.0), Bounds.l2(4.0))))
+    >>> len(ax.patches)
+    3
     """
     variances = np.asarray(found.explained_variance)
     if variances.ndim != 1:
@@ -44,6 +52,14 @@ def projection(found: PCA, rows: Any, *, labels: Any = None, ax: Any = None) -> 
 
     Returns:
         The axes.
+
+    >>> import jax
+    >>> from jaxdpcov import Bounds, ZCDP, gaussian
+    >>> from jaxdpcov.apps.pca import pca
+    >>> rows = jax.random.normal(jax.random.key(1), (1000, 3))
+    >>> found = pca(gaussian(jax.random.key(0), rows, ZCDP(rho=1.0), Bounds.l2(4.0)))
+    >>> projection(found, rows[:10]).get_xlabel()[:11]
+    'component 1'
     """
     coordinates = np.asarray(found.transform(rows))
     if coordinates.ndim != 2 or coordinates.shape[1] < 2:

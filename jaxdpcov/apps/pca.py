@@ -22,6 +22,15 @@ class PCA:
         the public centre where the release has no mean; the scale is 1, or the private standard deviations.
     noise_edge: () the largest eigenvalue that noise alone would show, units of `explained_variance`: what lies below
         cannot be told from none. None where the release's noise does not tell.
+
+    >>> import jax
+    >>> from jaxdpcov import Bounds, ZCDP, gaussian
+    >>> from jaxdpcov.apps.pca import pca
+    >>> rows = jax.random.normal(jax.random.key(1), (1000, 3))
+    >>> found = pca(gaussian(jax.random.key(0), rows, ZCDP(rho=1.0), Bounds.l2(4.0)), k=2)
+    >>> coordinates = found.transform(rows)
+    >>> coordinates.shape, found.inverse_transform(coordinates).shape, found.projector().shape
+    ((1000, 2), (1000, 3), (3, 3))
     """
 
     components: Any

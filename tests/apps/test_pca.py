@@ -135,6 +135,7 @@ def test_plots() -> None:
     ax = plots.scree(found)
     assert len(ax.patches) == 4 and len(ax.lines) == 1
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], found.explained_variance)
+    assert all(tick == round(tick) for tick in ax.get_xticks())
     x = rows(30)
     points = plots.projection(found, x, labels=np.arange(30) % 3)
     assert sum(len(drawn.get_offsets()) for drawn in points.collections) == 30
