@@ -33,6 +33,7 @@ def cholesky_objective(factor: Any, y: Any, lam: Any, mask: Any, t: Any = 1.0) -
     -2.0
     """
     on = measured(mask)
+    lam = jnp.broadcast_to(jnp.asarray(lam, factor.dtype), on.shape)
     own = jnp.diagonal(on)
     lower = jnp.where(own[:, None] & own[None, :], jnp.tril(factor), jnp.eye(on.shape[0], dtype=factor.dtype))
     miss = jnp.where(on, product(lower, lower.T) - jnp.where(on, symmetric(y), 0.0), 0.0)

@@ -201,6 +201,7 @@ def objective(covariance: Any, y: Any, lam: Any, mask: Any, t: Any = 1.0) -> jax
     0.3069
     """
     on = measured(mask)
+    lam = jnp.broadcast_to(jnp.asarray(lam, covariance.dtype), on.shape)
     inside = jnp.where(
         jnp.diagonal(on)[:, None] & jnp.diagonal(on)[None, :],
         symmetric(covariance),

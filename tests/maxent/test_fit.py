@@ -286,6 +286,10 @@ def test_jit_once_for_all_numbers() -> None:
 def test_scalar_lam_and_integers() -> None:
     y, _, mask = problem(4, 0.5)
     close(maxent.fit(y, 7.0, mask).covariance, maxent.fit(y, jnp.full((4, 4), 7.0), mask).covariance)
+    full = jnp.full((4, 4), 7.0)
+    for objective in (maxent.objective, maxent.cholesky_objective):
+        at = 2.0 * jnp.eye(4)
+        assert objective(at, y, 7.0, jnp.asarray(mask)) == objective(at, y, full, jnp.asarray(mask))
     whole = maxent.fit(2 * np.eye(3, dtype=int), 1, np.eye(3, dtype=bool))
     assert whole.covariance.dtype == jnp.float64
 
