@@ -159,7 +159,8 @@ def bures_wasserstein(estimate: Any, truth: Any, estimate_mean: Any = None, trut
     1.0
     """
     estimate, truth = _pair(estimate, truth)
-    root, other = linalg.sqrtm(estimate), linalg.sqrtm(truth)
+    root = linalg.sqrtm(estimate)
+    other = linalg.sqrtm(linalg.after(truth, root))
     # At the minimum the derivative in Q vanishes (envelope theorem), so the rotation counts as a constant.
     product = jax.lax.stop_gradient(matmul(other, root))
     left, _, right = jnp.linalg.svd(jnp.where(jnp.isfinite(product), product, 0.0), full_matrices=False)
@@ -259,7 +260,7 @@ def _stein(estimate: Array, truth: Array) -> tuple[Array, Array, Array]:
     is >= 0, so that nothing cancels but in the last bracket, of the size of t^2.
     """
     outer, first = linalg.try_cholesky(estimate)
-    inner, second = linalg.try_cholesky(truth)
+    inner, second = linalg.try_cholesky(linalg.after(truth, first))
     ok = first & second
     below = jnp.sum(jnp.tril(_solve(outer, inner), -1) ** 2, axis=(-2, -1))
     c, ell = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (outer, inner))

@@ -92,23 +92,24 @@ def try_cholesky(a: Any) -> tuple[Array, Array]:
 def after(a: Any, first: Any) -> Array:
     """`a` unchanged, to be computed once `first` is there.
 
-    On a CPU, two independent batches of `jnp.linalg.eigh` in one program may run at a time, and each may then hold the
-    threads that the other waits for, for good. Where a program has two, give one to this function as `first`, and what
-    comes back to the other.
+    On a CPU, two independent batches of factorisations (`eigh`, Cholesky) in one program may run at a time, and each
+    may then hold the threads that the other waits for, for good. Where a program has two, give what came of one to
+    this function as `first`, and what comes back to the other.
 
     Args:
         a: array of floats, any shape.
-        first: array of floats, any shape; its values and derivatives have no effect.
+        first: array of floats or booleans, any shape; its values and derivatives have no effect.
 
     >>> import jax.numpy as jnp
     >>> from jaxdpcov import linalg
     >>> linalg.after(jnp.ones(2), jnp.array([jnp.nan, 3.0])).tolist()
     [1.0, 1.0]
     """
-    a, first = jnp.asarray(a), jax.lax.stop_gradient(jnp.asarray(first))
+    a = jnp.asarray(a)
+    first = jax.lax.stop_gradient(jnp.asarray(first).astype(a.dtype))
     # Nothing here can be dropped by a compiler that does not know the finite numbers to be finite.
     nothing = 0.0 * jnp.sum(jnp.where(jnp.isfinite(first), first, jnp.zeros_like(first)))
-    return a + jnp.where(jnp.isfinite(nothing), nothing, jnp.zeros_like(nothing)).astype(a.dtype)
+    return a + jnp.where(jnp.isfinite(nothing), nothing, jnp.zeros_like(nothing))
 
 
 def eye_like(a: Array) -> Array:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdpcov.linalg.matrix import Array, eye_like, matmul, per_matrix, symmetric, symmetrize, try_cholesky
+from jaxdpcov.linalg.matrix import Array, after, eye_like, matmul, per_matrix, symmetric, symmetrize, try_cholesky
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +207,12 @@ def _psd_project(a: Array, floor: Array, ceiling: Array | None) -> Array:
     fixed, low, high = jax.lax.stop_gradient((a, floor, ceiling))
     inside = try_cholesky(fixed - low[..., None] * eye)[1]
     if high is not None:
-        inside &= try_cholesky(high[..., None] * eye - fixed)[1]
+        inside &= try_cholesky(after(high[..., None] * eye - fixed, inside))[1]
     top = jnp.full_like(floor, jnp.inf) if ceiling is None else ceiling
     return jax.lax.cond(
         jnp.all(inside),
         lambda: a,
-        lambda: jnp.where(inside[..., None, None], a, _spectral(_CLIP, a, (floor, top))),
+        lambda: jnp.where(inside[..., None, None], a, _spectral(_CLIP, after(a, inside), (floor, top))),
     )
 
 

@@ -388,9 +388,8 @@ def _postprocess(
         return post, jnp.any(z_covariance < 0)
     # A Cholesky factorisation tells the sign of the spectrum for a tenth of the price of the spectrum.
     size = jnp.max(jnp.abs(jnp.diagonal(z_covariance)))
-    _, definite = linalg.try_cholesky(
-        z_covariance + (1e-6 * size + jnp.finfo(size.dtype).tiny) * jnp.eye(std.shape[0], dtype=size.dtype)
-    )
+    raised = z_covariance + (1e-6 * size + jnp.finfo(size.dtype).tiny) * jnp.eye(std.shape[0], dtype=size.dtype)
+    _, definite = linalg.try_cholesky(raised)
     indefinite = ~definite & jnp.isfinite(size)  # NaN has a status of its own
     if config.psd == "none":
         return z_covariance, indefinite

@@ -1,4 +1,4 @@
-"""Compiled programs as text: which eigendecompositions of one are independent of each other."""
+"""Compiled programs as text: which factorisations of one are independent of each other."""
 
 import itertools
 import re
@@ -6,11 +6,12 @@ from typing import Any
 
 import jax
 
-_EIGH = "syevd"
+#: LAPACK's `eigh`, Cholesky and SVD.
+_CALLS = re.compile("lapack_[sd](?:syevd|potrf|gesdd)_ffi")
 
 
-def independent_eigh(run: Any, *args: Any) -> tuple[int, int]:
-    """How many steps of the compiled program contain an `eigh`, and how many pairs of them wait neither for the other.
+def independent_factorisations(run: Any, *args: Any) -> tuple[int, int]:
+    """How many steps of a compiled program factorise a matrix, and how many pairs of them wait neither for the other.
 
     A loop counts as one step, whatever it contains.
     """
@@ -21,7 +22,7 @@ def independent_eigh(run: Any, *args: Any) -> tuple[int, int]:
 
     def holds(body: str) -> bool:
         called = re.findall(r"(?:calls|body|to_apply)=(%[\w.\-]+)", body)
-        return _EIGH in body or any(holds(bodies[name]) for name in set(called))
+        return _CALLS.search(body) is not None or any(holds(bodies[name]) for name in set(called))
 
     behind: dict[str, set[str]] = {}
     steps = []
