@@ -250,14 +250,9 @@ for _name, _variants in {
 for _name, _variants in {
     "pace": {
         "default": ({}, ("box",)),
-        "zero": ({"center": "zero", "entries_per_round": 2, "loop": "traced"}, ("box",)),
-        "pairs": ({"center": "pairs", "rounds_per_column": 2}, ("box",)),
-        "add_remove": ({"relation": "add_remove"}, ("box",)),
+        "add_remove": ({"relation": "add_remove", "center": "zero", "entries_per_round": 2, "loop": "traced"}, ("box",)),
     },
-    "ssp_select": {
-        "default": ({}, ("box",)),
-        "add_remove": ({"relation": "add_remove", "center": "zero", "combine": "best"}, ("box",)),
-    },
+    "ssp_select": {"default": ({}, ("box",))},
     "auto": {"default": ({}, ("box",))},
 }.items():
     CASES[_name] = Case(

@@ -16,6 +16,7 @@ import jax
 import pytest
 
 import jaxdpcov
+from jaxdpcov.mechanisms._registry import MECHANISMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,6 +74,11 @@ def test_readme_has_a_quick_start_and_a_command() -> None:
     """Guards the two tests above against a change of the fences that would leave them nothing to run."""
     assert blocks(ROOT / "README.md", "python")
     assert any(line.startswith("jaxdpcov estimate docs/examples/health.csv") for line in command_lines())
+
+
+def test_readme_has_a_line_for_every_method() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("## Methods")[1].split("## What is promised")[0]
+    assert set(re.findall(r"`([a-z_0-9]+)`", table)) >= set(MECHANISMS)
 
 
 def test_example_bounds_name_the_columns_of_the_example_data() -> None:

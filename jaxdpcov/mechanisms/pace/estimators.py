@@ -89,10 +89,11 @@ def reconstructions(noisy: Noisy, t: Any) -> tuple[jax.Array, jax.Array]:
     tol = 1e-14 if jnp.finfo(y.dtype).bits == 64 else None
     dense, sparse = (maxent.MaxentConfig(tol=tol, preconditioner=which) for which in ("eigen", "diagonal"))
     ys, lams = jnp.stack([y, shrunk_y, mixed_y]), jnp.stack([lam, shrunk_lam, mixed_lam])
+    # One at a time: batched factorisations of two programs at once can block each other for good on a CPU.
     whole = jax.lax.map(lambda one: maxent.fit(one[0], one[1], on, t=t, config=dense), (ys, lams))
     cuts = jnp.asarray(_CUTS, y.dtype)
     masks = on[None] & ((jnp.abs(y)[None] > cuts[:, None, None] * std[None]) | eye[None])
-    parts = jax.vmap(lambda mask: maxent.fit(y, lam, mask, t=t, config=sparse))(masks)
+    parts = jax.lax.map(lambda mask: maxent.fit(y, lam, mask, t=t, config=sparse), masks)
 
     diagonal = jnp.diag(jnp.where(live, variance, 0.0))
     mean_std, unit_std = (_root_mean_square(a, on & ~eye) for a in (std, std / units))
