@@ -1,4 +1,4 @@
-"""Conjugate gradients, and the choice of a preconditioner that does not cost every lane of a `vmap` the dearer one."""
+"""Conjugate gradients, and choices between two ways that do not cost every lane of a `vmap` both."""
 
 from collections.abc import Callable
 from typing import Any
@@ -81,8 +81,8 @@ def _unbatched(predicate: jax.Array) -> jax.Array:
 
 @_unbatched.def_vmap
 def _false(axis_size: int, in_batched: Any, predicate: jax.Array) -> tuple[jax.Array, bool]:
-    # A batched predicate would turn `cond` into `select`, and every lane would pay for an eigendecomposition; a
-    # vote would let one lane change the rounding of the others. The diagonal is right for every mask.
+    # A batched predicate would turn `cond` into `select`, and every lane would pay for both branches, an
+    # eigendecomposition in one of them; a vote would let one lane change the rounding of the others.
     return jnp.zeros((), bool), False
 
 
