@@ -11,12 +11,14 @@ bench/accuracy/coinpress.py makes.
 
 import argparse
 import contextlib
+import functools
 import io
+import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from _timing import best_times, first_call, peak_growth_mib, print_ratios
+from _timing import best_times, peak_growth_mib, print_ratios
 
 import jaxdpcov as dp
 
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--only", nargs="+", help="covariance, mean, gaussian or 'covariance, pairs'; all by default")
     args = parser.parse_args()
     if not args.save:
         return measure(args)
@@ -69,28 +72,30 @@ def measure(args: argparse.Namespace) -> None:
     def passes(program: object) -> list[jax.Array]:
         return [program(rows, a) for _ in range(ROUNDS)]  # type: ignore[operator]
 
+    mechanisms = {
+        "covariance": lambda x: dp.coinpress_covariance(key, x, budget, bounds, config=zero),
+        "covariance, pairs": lambda x: dp.coinpress_covariance(key, x, budget, bounds, config=pairs),
+        "mean": lambda x: dp.coinpress_mean(key, x, budget, bounds, config=zero),
+        "gaussian": lambda x: dp.coinpress_gaussian(key, x, budget, bounds, config=pairs),
+    }
+    chosen = {name: mechanisms[name] for name in args.only or mechanisms}
+    where = f"{jax.devices()[0].platform}, jax {jax.__version__}"
+    print(f"rows {args.rows} x {args.columns} float64, {ROUNDS} rounds, {where}, best of {args.repeats}")
+    # Compiled once, for times and for the size of the temporary buffers.
+    compiled = {}
+    for name, mechanism in chosen.items():
+        start = time.perf_counter()
+        compiled[name] = jax.jit(mechanism).lower(rows).compile()
+        print(f"compilation, {name}: {time.perf_counter() - start:.1f} s")
     candidates = {
         base: lambda: passes(bare["whole"]),
         "the same in blocks of rows": lambda: passes(bare["blocks"]),
-        "coinpress_covariance, center=zero": lambda: dp.coinpress_covariance(key, rows, budget, bounds, config=zero),
-        "coinpress_covariance, pairs": lambda: dp.coinpress_covariance(key, rows, budget, bounds, config=pairs),
-        "coinpress_mean": lambda: dp.coinpress_mean(key, rows, budget, bounds, config=zero),
-        "coinpress_gaussian": lambda: dp.coinpress_gaussian(key, rows, budget, bounds, config=pairs),
+        **{name: functools.partial(program, rows) for name, program in compiled.items()},
     }
-    where = f"{jax.devices()[0].platform}, jax {jax.__version__}"
-    print(f"rows {args.rows} x {args.columns} float64, {ROUNDS} rounds, {where}")
-    print("first call, compilation included (s):")
-    for name, run in candidates.items():
-        print(f"  {name}: {first_call(run):.2f}")
     print_ratios(best_times(candidates, args.repeats), base)
     print("memory beyond the input (MiB): XLA's temporary buffers, and the rise of resident memory during a warm run")
-    programs = {
-        "coinpress_covariance, center=zero": zero,
-        "coinpress_covariance, pairs": pairs,
-    }
-    for name, config in programs.items():
-        program = jax.jit(lambda x, c=config: dp.coinpress_covariance(key, x, budget, bounds, config=c).covariance)
-        temporary = program.lower(rows).compile().memory_analysis().temp_size_in_bytes / 2**20
+    for name, program in compiled.items():
+        temporary = program.memory_analysis().temp_size_in_bytes / 2**20
         print(f"  {name}: {temporary:.1f}, {peak_growth_mib(candidates[name]):.1f}")
 
 

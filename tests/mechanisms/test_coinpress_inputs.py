@@ -14,6 +14,7 @@ from jaxdpcov import (
     Bounds,
     CoinPressConfig,
     PureDP,
+    Rows,
     coinpress_covariance,
     coinpress_gaussian,
     coinpress_mean,
@@ -79,6 +80,34 @@ def test_extreme_bounds(dtype: Any, t: int) -> None:
     wide = np.random.default_rng(0).normal(size=(5, 20)).astype(dtype)
     config = CoinPressConfig(rounds=t, center="zero")
     sound(coinpress_covariance(key(), wide, ZCDP(0.5), Bounds.spectrum(0.1, 1e4), config=config))
+
+
+@pytest.mark.parametrize("constants", ["practical", "theory", "paper"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rank_deficient_rows(constants: str, dtype: Any) -> None:
+    """Rows on a line, in one point, and of fewer values than columns, with and without noise to speak of."""
+    line = np.outer(np.random.default_rng(0).normal(size=60), [3.0, -1.0, 2.0]).astype(dtype)
+    config = CoinPressConfig(rounds=8, mean_rounds=2, constants=constants)
+    program = jax.jit(lambda x, rho: coinpress_gaussian(key(), x, ZCDP(rho), BOUNDS, config=config))
+    for x in (line, np.zeros_like(line), np.full_like(line, 7.0), line[:1].repeat(60, 0), np.sign(line)):
+        for rho in (0.01, 1e9):
+            sound(program(x, np.asarray(rho, dtype)))
+
+
+@pytest.mark.parametrize("name", ["covariance", "gaussian", "mean"])
+def test_a_round_is_one_pass_over_the_rows(name: str) -> None:
+    """The product and the Gram matrix share it. Rows have no public bound here, so no round can do without."""
+    passes = 0
+
+    def blocks() -> Any:
+        nonlocal passes
+        passes += 1
+        return iter([gaussian_rows()])
+
+    mechanism, d, _ = ALL[name]
+    config = CoinPressConfig(rounds=3, mean_rounds=2)
+    mechanism(key(), Rows.chunked(blocks, d=d, n=400), ZCDP(0.5), BOUNDS, config=config)
+    assert passes == (5 if name == "gaussian" else 3)
 
 
 @pytest.mark.x64_off
