@@ -250,14 +250,15 @@ for _name, _variants in {
 for _name, _variants in {
     "pace": {
         "default": ({}, ("box",)),
-        "add_remove": ({"relation": "add_remove", "center": "zero", "entries_per_round": 2, "loop": "traced"}, ("box",)),
+        "add_remove": (
+            {"relation": "add_remove", "center": "zero", "entries_per_round": 2, "loop": "traced"},
+            ("box",),
+        ),
     },
     "ssp_select": {"default": ({}, ("box",))},
     "auto": {"default": ({}, ("box",))},
 }.items():
-    CASES[_name] = Case(
-        _variants, None, has_limit=lambda config: False, row_sums=_sums, fixed_ledger=_name != "pace"
-    )
+    CASES[_name] = Case(_variants, None, has_limit=lambda config: False, row_sums=_sums, fixed_ledger=_name != "pace")
 
 
 class Example(NamedTuple):
