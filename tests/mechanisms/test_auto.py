@@ -1,0 +1,200 @@
+"""`auto`: the private test that decides, both branches from both loops, and its ledger."""
+
+import functools
+import importlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxdpcov import ZCDP, AutoConfig, Bounds, SSPSelectConfig, auto, status
+from jaxdpcov.data import clip
+from jaxdpcov.mechanisms import _steps
+from jaxdpcov.mechanisms.pace import common
+from jaxdpcov.privacy import ledger
+from tests import contract_cases as cases
+
+D, N = 8, 400  # fewer columns than `auto` would test, were it not told to below: small programs
+BOX = Bounds.box(-4.0, 4.0)
+
+#: (seed, correlated columns, rho): most cells where one branch is sure, one in doubt.
+LANES = [(0, 0, 0.5), (1, 8, 0.5), (2, 2, 1e-3), (3, 8, 1e-3), (4, 2, 20.0), (5, 8, 1e6), (6, 5, 0.02), (7, 0, 1e-6)]
+
+
+module = importlib.import_module("jaxdpcov.mechanisms.auto")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with cases.quick_compilation(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", 2)
+        yield
+
+
+def rows(seed: int, together: int, d: int = D) -> np.ndarray:
+    """The first so many columns share a factor, correlation 0.8; a mean off the centre."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, d))
+    x[:, :together] = math.sqrt(0.2) * x[:, :together] + math.sqrt(0.8) * rng.normal(size=(N, 1))
+    return x + 0.3
+
+
+@functools.cache
+def traced() -> Any:
+    run = jax.jit(jax.vmap(lambda key, x, rho: auto(key, x, ZCDP(rho), BOX)))
+    keys = jax.vmap(jax.random.key)(jnp.arange(len(LANES)))
+    return run(keys, jnp.stack([rows(*lane[:2]) for lane in LANES]), jnp.asarray([rho for *_, rho in LANES]))
+
+
+@functools.cache
+def followed() -> list[Any]:
+    return [auto(jax.random.key(i), rows(seed, k), ZCDP(rho), BOX) for i, (seed, k, rho) in enumerate(LANES)]
+
+
+def test_both_loops_and_both_branches_give_one_answer() -> None:
+    lanes = traced()
+    dense = [bool(release.diagnostics["all_entries"]) for release in followed()]
+    assert any(dense) and not all(dense)
+    for i, release in enumerate(followed()):
+        lane = cases.lane(lanes, i)
+        assert bool(lane.diagnostics["all_entries"]) == dense[i]
+        assert cases.paths(lane).keys() == cases.paths(release).keys()
+        np.testing.assert_array_equal(lane.extra["measured_in_round"], release.extra["measured_in_round"])
+        covariance = np.asarray(release.covariance)
+        np.testing.assert_allclose(lane.covariance, covariance, rtol=1e-9, atol=1e-9 * covariance.max())
+        for node, other in zip(jax.tree.leaves(lane.ledger), jax.tree.leaves(release.ledger)):
+            np.testing.assert_allclose(node, other, rtol=1e-10)
+        assert int(lane.status) == int(release.status) == status.OK
+
+
+def test_costs_add_up_to_the_budget_in_either_branch() -> None:
+    budgets = np.array([rho for *_, rho in LANES])
+    lanes = traced()
+    for spent in (np.asarray(lanes.spent.rho), np.asarray(ledger.total(lanes.ledger, "rho"))):
+        assert np.all(spent <= budgets) and np.all(spent >= budgets * (1 - 1e-12))
+    for rho, release in zip(budgets, followed()):
+        exact = sum(float(entry.cost) for entry in ledger.entries(release.ledger))
+        assert rho * (1 - 1e-12) <= exact <= rho * (1 + 1e-15) and float(release.spent.rho) <= rho
+        names = [entry.what for entry in ledger.entries(release.ledger)]
+        assert names[:3] == [
+            "sum of z", "norm of the off-diagonal of sum of z z^T", "top eigenvalue of the off-diagonal of sum of z z^T"
+        ]  # fmt: skip
+        dense = bool(release.diagnostics["all_entries"])
+        assert (names[3:] == ["sum of z z^T"]) == dense and ("diagonal of sum of z z^T" in names) != dense
+
+
+def test_the_decision_is_what_two_noisy_numbers_say() -> None:
+    """And what the other branch would have released is absent: zeros, and rounds that did not take place."""
+    for (_, _, rho), release in zip(LANES, followed()):
+        cost = rho * (1 - float(release.diagnostics["mean_share"]))
+        norm, top = (release.measured[f"off_diagonal_{name}"] for name in ("norm", "top"))
+        for each in (norm, top):
+            assert float(each.std) == pytest.approx(D / math.sqrt(2 * 0.03 * cost) / N, rel=1e-9)
+        level = D / math.sqrt(2 * 0.94 * cost) / N
+        dense = norm.value > module._NORM * level * math.sqrt(
+            D * (D - 1) / 2
+        ) or top.value > module._TOP * level * math.sqrt(D)
+        assert bool(dense) == bool(release.diagnostics["all_entries"])
+        chosen, weights = np.asarray(release.extra["measured_in_round"]), np.asarray(release.diagnostics["weights"])
+        mask = np.asarray(release.extra["measured_mask"])
+        if dense:
+            assert np.all(chosen == -1) and int(release.diagnostics["rounds"]) == 0
+            assert weights.sum() == pytest.approx(1.0) and mask.all()
+        else:
+            assert np.sum(chosen[:, 0, 0] >= 0) == int(release.diagnostics["rounds"]) > 0
+            assert not weights.any() and mask.sum() < D * D
+
+
+def test_the_two_numbers_are_those_of_the_clipped_rows() -> None:
+    """About the noisy mean, which is released, at a budget that leaves little noise."""
+    (i,) = (i for i, lane in enumerate(LANES) if lane[2] == 1e6)
+    release, (seed, together, _) = followed()[i], LANES[i]
+    z, m = np.clip(rows(seed, together), -4.0, 4.0) / 4.0, np.asarray(release.measured["mean"].value)
+    beside = z.T @ z / N - np.outer(m, m)
+    np.fill_diagonal(beside, 0.0)
+    for name, expected in (
+        ("norm", np.linalg.norm(beside[np.triu_indices(D, 1)])),
+        ("top", np.linalg.eigvalsh(beside)[-1]),
+    ):
+        number = release.measured[f"off_diagonal_{name}"]
+        assert float(number.value) == pytest.approx(expected, abs=6 * float(number.std))
+        assert 6 * float(number.std) < 0.01 * expected
+
+
+def test_without_noise_it_is_the_covariance_of_the_clipped_rows() -> None:
+    for i, (seed, together, rho) in enumerate(LANES):
+        if rho < 20.0:
+            continue
+        found = np.asarray(followed()[i].covariance)
+        x = np.clip(rows(seed, together), -4.0, 4.0)
+        std = 16.0 * D / N / math.sqrt(2 * 0.9 * rho)
+        np.testing.assert_allclose(found, np.cov(x.T, bias=True), atol=6 * std)
+
+
+def test_covariances_are_positive_definite_with_their_inverse() -> None:
+    for release in followed():
+        covariance, precision = np.asarray(release.covariance), np.asarray(release.extra["precision"])
+        values = np.linalg.eigvalsh(covariance)
+        assert values[0] > 0
+        np.testing.assert_allclose(covariance @ precision, np.eye(D), atol=1e-8 * values[-1] / values[0])
+
+
+@pytest.mark.parametrize("center", ["zero", "pairs"])
+def test_the_noise_of_the_test_is_what_it_says(center: str) -> None:
+    """Two-sided chi-square over 3,000 draws, false alarms at 1e-6; 2/3 and 3/2 of the noise are rejected."""
+    d, n, rho, lanes = 5, 50, 0.8, 3000
+    x = rows(0, 3, d)[:n]
+    frame = clip.frame(BOX, d, np.float64)
+    config = jax.tree.map(jnp.asarray, AutoConfig(center=center))
+    second = jnp.asarray((x / 4.0).T @ (x / 4.0))
+
+    def one(key: jax.Array) -> Any:
+        opened, centre = common.begin(
+            "auto", key, _steps.Sums(second, jnp.zeros(d)), jnp.asarray(float(n)), frame, ZCDP(rho),
+            config.select(), jnp.asarray(True),
+        )  # fmt: skip
+        opened, dense = module._test(opened, second, centre, frame, ZCDP(rho), config)
+        return opened.measured, opened.cost, dense
+
+    found, left, _ = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), lanes))
+    np.testing.assert_allclose(left, 0.94 * rho, rtol=1e-12)
+    beside = np.asarray(second) - np.diag(np.diag(second))
+    exact = {"norm": np.linalg.norm(beside) / math.sqrt(2), "top": np.linalg.eigvalsh(beside)[-1]}
+    count, bound = (n // 2, 2 * d) if center == "pairs" else (n, d)
+    low, high = scipy.stats.chi2.ppf([5e-7, 1 - 5e-7], lanes)
+    noises = []
+    for name, value in exact.items():
+        noise = (np.asarray(found[f"off_diagonal_{name}"].value) - value / count) * count
+        std = bound / math.sqrt(2 * 0.03 * rho)
+        assert low < np.sum((noise / std) ** 2) < high
+        for wrong in (2 / 3, 3 / 2):
+            assert not low < np.sum((wrong * noise / std) ** 2) < high
+        noises.append(noise)
+    assert abs(np.corrcoef(noises)[0, 1]) < 0.1  # draws of their own, five standard errors
+
+
+def test_few_columns_are_all_measured() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", D + 1)
+        release = auto(jax.random.key(0), rows(0, 0), ZCDP(1e-3), BOX)
+    assert bool(release.diagnostics["all_entries"]) and "off_diagonal_norm" not in release.measured
+    assert [entry.what for entry in ledger.entries(release.ledger)] == ["sum of z", "sum of z z^T"]
+    assert 1e-3 * (1 - 1e-12) <= float(release.spent.rho) <= 1e-3
+
+
+def test_choices_reach_the_branches_and_wrong_ones_raise() -> None:
+    config = AutoConfig(center="pairs", t=0.5, loop="traced")
+    assert config.pace().center == config.select().center == "pairs" and config.pace().loop == "traced"
+    assert config.pace().t == config.select().t == 0.5 and config.select().copies == SSPSelectConfig().copies
+    assert config.law() == AutoConfig(center="pairs", t=0.5)
+    for wrong in ({"norm_share": 0.0}, {"top_share": 1.0}, {"t": -1.0}, {"center": "mean"}, {"loop": "host"}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=name):
+            AutoConfig(**wrong)
+    with pytest.raises(ValueError, match="norm_share \\+ top_share"):
+        AutoConfig(norm_share=0.6, top_share=0.4)
