@@ -137,7 +137,7 @@ def test_a_hard_lane_does_not_change_the_others(method: str) -> None:
     """Under vmap over y, lam, t and masks, a lane's bits do not depend on what the other lanes hold."""
     cases = [make(0, n) for n in range(300) if make(0, n).d <= 8]
     hard = make(1, 19)  # five standard deviations below zero at t = 6,700
-    easy = [c for c in cases if c.kind in ("feasible", "disconnected", "full")][:3]
+    easy = [c for c in cases if c.kind in ("feasible", "disconnected", "full")][1:3]
 
     def stacked(chosen: list[Any]) -> tuple[jax.Array, ...]:
         arrays = zip(*(padded(c) for c in chosen))
@@ -145,9 +145,9 @@ def test_a_hard_lane_does_not_change_the_others(method: str) -> None:
 
     fit = jax.jit(jax.vmap(lambda y, lam, mask, t: maxent.fit(y, lam, mask, t=t, method=method)))
     calm, mixed = fit(*stacked([*easy, easy[0]])), fit(*stacked([*easy, hard]))
-    assert int(mixed.steps[3]) > int(calm.steps.max())
+    assert int(mixed.steps[2]) > int(calm.steps.max())
     for a, b in zip(jax.tree.leaves(calm), jax.tree.leaves(mixed)):
-        assert np.array_equal(a[:3], b[:3])
+        assert np.array_equal(a[:2], b[:2])
     for lane, case in enumerate([*easy, hard]):
         y, lam, mask = padded(case)
         one = maxent.fit(jnp.asarray(y), jnp.asarray(lam), mask, t=case.t, method=method)
