@@ -53,7 +53,8 @@ def whole(d: int, n: int, rho: float, repeats: int, config: Any = ZERO) -> list[
         edges = (int(np.sum(made.extra["measured_mask"])) - d) // 2
     schedule = "tuned" if config == ZERO else "paper"
     return [
-        f"| {d} | {n} | {rho:g} | {schedule} | {rounds} | {edges} | {min(seconds):.3f} | {max(seconds):.3f} | {first:.0f} |"
+        f"| {d} | {n} | {rho:g} | {schedule} | {rounds} | {edges} | {min(seconds):.3f} "
+        f"| {max(seconds):.3f} | {first:.0f} |"
     ]
 
 

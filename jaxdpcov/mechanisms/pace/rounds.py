@@ -1,5 +1,7 @@
 """The rounds of PACE: what is measured before the first, the loop, and the reconstruction after the last."""
 
+import functools
+import operator
 from typing import Any
 
 import jax
@@ -29,7 +31,8 @@ from jaxdpcov.privacy import sensitivity
 
 def valid(config: PaceConfig) -> jax.Array:
     """Whether the numbers of the config that nothing else looks at make sense (they may be traced)."""
-    return (config.growth >= 1.0) & (config.t > 0) & (config.t < jnp.inf)
+    shares = ((share > 0) & (share < 1) for share in (config.diagonal_share, config.selection_share))
+    return (config.growth >= 1.0) & (config.t > 0) & (config.t < jnp.inf) & functools.reduce(operator.and_, shares)
 
 
 def run(
