@@ -113,6 +113,9 @@ def plot(file: Path, axis: str, points: list[tuple[float, Errors]], methods: Seq
         panel.set_yscale("log")
         if not axis.startswith("octaves"):
             panel.set_xscale("log")
+        ticks = [at for at, _ in points]
+        panel.set_xticks(ticks, [f"{at:g}" for at in ticks])
+        panel.set_xticks([], minor=True)
         panel.set_xlabel(axis)
         panel.set_title({"paper": "the paper's form", "default": "default"}[form], fontsize=10)
         panel.grid(True, which="both", alpha=0.2, lw=0.5)
@@ -137,8 +140,11 @@ def write(
         if not points:
             continue
         image = f"adaptive-{name.replace(' ', '-')}.png"
-        plot(folder / image, axis, points, methods)
         short = axis.split(" (")[0]
-        lines += [f"## Over {axis}", "", f"![Frobenius errors over {short}]({image})", ""]
+        lines += [f"## Over {axis}", ""]
+        (folder / image).unlink(missing_ok=True)
+        if len(points) > 1:
+            plot(folder / image, axis, points, methods)
+            lines += [f"![Frobenius errors over {short}]({image})", ""]
         lines += [*table(short, points, methods), "", *ratios(short, points), ""]
     (folder / "adaptive.md").write_text("\n".join(lines).rstrip() + "\n")
