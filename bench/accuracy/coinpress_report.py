@@ -216,7 +216,9 @@ def ranges(store: Store) -> str:
         if plain is not None:
             ax.axhline(trimmed(plain["errors"])[0], color=f"C{i}", linestyle=":", linewidth=1.0)
     ax.plot([], [], "k:", linewidth=1.0, label="not private")
-    ax.set(xlabel="K / sqrt(d)", ylabel="relative Frobenius error", xscale="log", yscale="log")
+    ax.set(xlabel="K / sqrt(d)", ylabel="relative Frobenius error", xscale="log", yscale="log", ylim=(0.015, None))
+    ax.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"])
+    ax.minorticks_off()
     ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(ax, "range")
     return (
