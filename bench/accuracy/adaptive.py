@@ -235,12 +235,12 @@ def report(store: Path, folder: Path) -> None:
     counts: dict[int, list[str]] = {}
     for point in sorted(POINTS, key=lambda each: each.at):
         found = dict(np.load(store / point.file)) if (store / point.file).exists() else {}
-        complete = {name for name in METHODS if not name.startswith(("emcov", "coinpress"))} <= found.keys()
+        shown = {"gaussian", "separate", "gaussian, paper", "separate, paper"} <= found.keys()
         for name in point.repetitions(1):
-            if not complete or name not in found:
-                what = name if complete else "all mechanisms"
+            if not shown or name not in found:
+                what = name if shown else "all mechanisms"
                 missing.setdefault(f"{what} over {AXES[point.sweep].split(' (')[0]}", []).append(f"{point.at:g}")
-        if complete:
+        if shown:
             sweeps[point.sweep][1].append((point.at, found))
             least = min(len(each) for name, each in found.items() if name not in ("trace", "coinpress"))
             counts.setdefault(least, []).append(f"{SYMBOLS[point.sweep]} = {point.at:g}")

@@ -13,6 +13,12 @@ RIVALS = {
     "paper": ("gaussian, paper", "separate, paper", "emcov, paper"),
     "default": ("gaussian", "gaussian, denoised", "separate", "emcov"),
 }
+PAPER_OF = {
+    "gaussian": "gaussian, paper",
+    "gaussian, denoised": "gaussian, paper",
+    "separate": "separate, paper",
+    "adaptive": "adaptive, paper",
+}
 COLOURS = {"gaussian": "C0", "separate": "C1", "adaptive": "C3", "emcov": "C2", "coinpress": "C4"}
 
 
@@ -74,17 +80,15 @@ def ratios(axis: str, points: list[tuple[float, Errors]]) -> list[str]:
     ]
     lines = [f"| {axis} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for at, found in points:
+        pairs = [(name, PAPER_OF[name]) for name in ("gaussian", "gaussian, denoised", "separate", "adaptive")]
+        sides = [(name, (paper,)) for name, paper in pairs]
+        sides += [(name, RIVALS[form]) for form, name in (("default", "adaptive"), ("paper", "adaptive, paper"))]
         cells = [
-            ratio(found[name], [found[paper]])
-            for name, paper in (
-                ("gaussian", "gaussian, paper"),
-                ("gaussian, denoised", "gaussian, paper"),
-                ("separate", "separate, paper"),
-                ("adaptive", "adaptive, paper"),
-            )
+            ratio(found[name], [found[each] for each in below if each in found])
+            if name in found and not found.keys().isdisjoint(below)
+            else ""
+            for name, below in sides
         ]
-        for form, name in (("default", "adaptive"), ("paper", "adaptive, paper")):
-            cells.append(ratio(found[name], [found[rival] for rival in RIVALS[form] if rival in found]))
         lines.append(f"| {at:g} | {' | '.join(map(str, cells))} |")
     return lines
 
