@@ -70,7 +70,7 @@ def scale_fits(draws: np.ndarray, std: Any) -> bool:
     return bool(low < np.sum((draws / std) ** 2) < high)
 
 
-@pytest.mark.parametrize(("kind", "each"), [(kind, each) for kind in KINDS for each in (1, 2)][:5])
+@pytest.mark.parametrize(("kind", "each"), [*zip(KINDS, (1, 2, 1))])
 def test_the_first_round(kind: tuple[str, str], each: int) -> None:
     """20,000 draws: choices follow the exponential mechanism and values have their noise; 2/3 and 3/2 do not fit."""
     d, lanes, rho = 3, 20_000, 8.0
@@ -134,7 +134,7 @@ def test_noise_of_the_diagonal(kind: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("per_column", "each", "dtype"),
-    [(16, 1, np.float64), (1, 1, np.float64), (5, 4, np.float64), (1, 21, np.float64), (128, 1, np.float32)],
+    [(16, 1, np.float64), (5, 4, np.float64), (1, 21, np.float64), (128, 1, np.float32)],
 )
 def test_costs_add_up_whatever_the_rounds_say(per_column: int, each: int, dtype: Any) -> None:
     """Estimates that move or not by a coin, so that budgets grow at any time; the last round takes all that is left."""
@@ -161,8 +161,7 @@ def test_costs_add_up_whatever_the_rounds_say(per_column: int, each: int, dtype:
         return known, log, diagonal + ledger[0] + ledger[1]
 
     rho, growth, idle = (
-        np.ravel(x).astype(dtype)
-        for x in np.meshgrid([1e-8, 3e-4, 0.1, 0.7, 12.0, 1e8], [1.0, 1.5, 4.0, 1e6], [0.0, 0.3, 1.0])
+        np.ravel(x).astype(dtype) for x in np.meshgrid([1e-8, 0.1, 1e8], [1.0, 1.5, 4.0, 1e6], [0.0, 0.3, 1.0])
     )
     keys = jax.random.split(jax.random.key(3), len(rho))
     known, log, total = jax.jit(jax.vmap(one))(keys, *map(jnp.asarray, (rho, growth, idle)))
