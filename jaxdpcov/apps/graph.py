@@ -67,9 +67,18 @@ def edges(release: Release) -> list[Edge]:
     found = []
     for i, j in zip(*np.nonzero(np.triu(mask, 1))):
         when = seen.get((int(i), int(j)), [])
-        about = (y[i, j], units[i, j] / weight[i, j] ** 0.5, covariance[i, j], correlation[i, j])
-        first = 1 + when[0] if when else 0
-        found.append(Edge(names[i], names[j], *map(float, about), round=first, times=max(1, len(when))))
+        found.append(
+            Edge(
+                first=names[i],
+                second=names[j],
+                measured=float(y[i, j]),
+                std=float(units[i, j] / weight[i, j] ** 0.5),
+                covariance=float(covariance[i, j]),
+                correlation=float(correlation[i, j]),
+                round=1 + when[0] if when else 0,
+                times=max(1, len(when)),
+            )
+        )
     return sorted(found, key=lambda edge: edge.round)
 
 

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 
 from jaxdpcov import _progress, maxent
-from jaxdpcov.mechanisms.pace.config import PaceConfig
-from jaxdpcov.mechanisms.pace.state import Known, Log, Private, pairs
+from jaxdpcov.mechanisms.pace.state import Known, Log, Private, Schedule, pairs
 from jaxdpcov.mechanisms.pace.step import absorb, choose_and_measure, going, tolerance
 
 #: Sizes of components that have a program of their own, beside d itself.
@@ -26,19 +25,19 @@ _DENSE, _LARGE = 0.25, 64
 _PARTS = 1000
 
 
-def follow(key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig) -> tuple[Known, Log]:
+def follow(key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule) -> tuple[Known, Log]:
     """Rounds until the budget is spent; progress is the share of it that is, a released number."""
     d = private.second.shape[0]
     i, j = pairs(d)
     graph, start, report = Graph(d), float(known.left), _progress.asked()
     while bool(_going(known, log)):
-        known, log, chosen = _choose_and_measure(key, private, known, log, config)
+        known, log, chosen = _choose_and_measure(key, private, known, log, schedule)
         touched = graph.join([(int(i[e]), int(j[e])) for e in np.asarray(chosen)])
         size = next((s for s in _SIZES if len(touched) <= s < d), d)
         columns = np.full(size, d)
         columns[: len(touched)] = touched
         dense = len(touched) > _LARGE and 2 * graph.edges(touched) > _DENSE * len(touched) ** 2
-        known = _reconstruct(private, known, log, chosen, columns, config, dense)
+        known = _reconstruct(private, known, log, chosen, columns, schedule, dense)
         if report is not None:
             report(round(_PARTS * (1.0 - float(known.left) / start)), _PARTS)
     return known, log
@@ -78,14 +77,14 @@ def _going(known: Known, log: Log) -> jax.Array:
 
 @jax.jit
 def _choose_and_measure(
-    key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig
+    key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule
 ) -> tuple[Known, Log, jax.Array]:
-    return choose_and_measure(key, private, known, log, config)
+    return choose_and_measure(key, private, known, log, schedule)
 
 
 @functools.partial(jax.jit, static_argnames="dense")
 def _reconstruct(
-    private: Private, known: Known, log: Log, chosen: Any, columns: Any, config: PaceConfig, dense: bool
+    private: Private, known: Known, log: Log, chosen: Any, columns: Any, schedule: Schedule, dense: bool
 ) -> Known:
     """The reconstruction within `columns` (m,), a union of components; d stands for no column."""
     y, lam = known.measurements(private)
@@ -106,4 +105,4 @@ def _reconstruct(
         return matrix.at[columns[:, None], columns[None, :]].set(part, mode="drop")
 
     covariance, precision = put(known.covariance, found.covariance), put(known.precision, found.precision)
-    return absorb(known, log, chosen, covariance, precision, config)
+    return absorb(known, log, chosen, covariance, precision, schedule)

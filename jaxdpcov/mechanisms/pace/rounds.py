@@ -17,6 +17,7 @@ from jaxdpcov.mechanisms.pace.state import (
     Known,
     Log,
     Private,
+    Schedule,
     add,
     empty_log,
     entries,
@@ -41,12 +42,13 @@ def run(
     """All rounds with what is left of the budget; `second` is the exact sum z z^T."""
     opened, private, start, log = _start(opened, second, centre, frame, budget, config)
     # Decisions and draws have no derivative; those of their consequences are put back at the end.
-    fixed = jax.lax.stop_gradient((private, start, log, config))
+    schedule = Schedule(config.selection_share, config.growth)
+    fixed = jax.lax.stop_gradient((private, start, log, schedule))
     follow: Any = traced.follow
     if config.loop == "auto" and not _checks.is_traced(opened.key, fixed):
         follow = host.follow
     known, log = follow(opened.key, *fixed)
-    return _end(opened, private, start, known, log, config)
+    return _end(opened, private, start, known, log, schedule)
 
 
 @jax.jit
@@ -101,10 +103,10 @@ def _start(
 
 @jax.jit
 def _end(
-    opened: _steps.Opened, private: Private, start: Known, known: Known, log: Log, config: PaceConfig
+    opened: _steps.Opened, private: Private, start: Known, known: Known, log: Log, schedule: Schedule
 ) -> tuple[_steps.Opened, Found]:
     """The last reconstruction, to rounding, from all that the rounds measured."""
-    known = _with_derivatives(private, start, known, log, config)
+    known = _with_derivatives(private, start, known, log, schedule)
     y, lam = known.measurements(private)
     # Beyond the tolerance that is asked for, so that neither path nor start shows in the answer.
     solver = maxent.MaxentConfig(tol=1e-24 if jnp.finfo(y.dtype).bits == 64 else 1e-8, max_steps=60)
@@ -122,15 +124,15 @@ def _end(
     return opened, found
 
 
-def _measuring(start: Known, log: Log, config: PaceConfig) -> jax.Array:
+def _measuring(start: Known, log: Log, schedule: Schedule) -> jax.Array:
     """(T,), what measuring cost in each round, up to the rounding of costs: with the derivatives that `log` lacks."""
     last = jnp.sum(log.measure > 0) - 1
     at = jnp.arange(log.measure.shape[0])
-    before = jnp.where(at < last, start.rate * config.growth**log.grown, 0.0)
-    return (1.0 - config.selection_share) * jnp.where(at == last, start.left - jnp.sum(before), before)
+    before = jnp.where(at < last, start.rate * schedule.growth**log.grown, 0.0)
+    return (1.0 - schedule.selection_share) * jnp.where(at == last, start.left - jnp.sum(before), before)
 
 
-def _with_derivatives(private: Private, start: Known, known: Known, log: Log, config: PaceConfig) -> Known:
+def _with_derivatives(private: Private, start: Known, known: Known, log: Log, schedule: Schedule) -> Known:
     """What was measured in all rounds, as a differentiable function of rows and budget, choices and draws held fixed.
 
     Every correction is exactly zero: no value changes, and none leaves by another door than the noise.
@@ -139,7 +141,7 @@ def _with_derivatives(private: Private, start: Known, known: Known, log: Log, co
     i, j = pairs(d)
     at = jnp.asarray(i)[log.pair], jnp.asarray(j)[log.pair]
     happened = (log.measure > 0)[:, None] & private.live[at[0]] & private.live[at[1]]
-    cost = jnp.where(log.measure > 0, log.measure + tangent(_measuring(start, log, config)), 1.0)
+    cost = jnp.where(log.measure > 0, log.measure + tangent(_measuring(start, log, schedule)), 1.0)
     std = (joint(log.pair, private) / (jnp.sqrt(2.0 * cost) * private.count))[:, None]
     exact, std_then = private.second[at] / private.count, jnp.where(happened, log.std, 1.0)
     draw = jnp.where(happened, (log.value - exact) / std_then, 0.0)

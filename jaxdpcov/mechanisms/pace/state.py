@@ -28,6 +28,13 @@ class Private(NamedTuple):
     t: Any
 
 
+class Schedule(NamedTuple):
+    """What a round needs of the config, and no more: programs are compiled for no other choice."""
+
+    selection_share: Any
+    growth: Any
+
+
 class Known(NamedTuple):
     """All that has been released so far. Nothing in it is private.
 

@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov.mechanisms.pace.config import PaceConfig
-from jaxdpcov.mechanisms.pace.state import Known, Log, Private, add, joint, pairs, whole
+from jaxdpcov.mechanisms.pace.state import Known, Log, Private, Schedule, add, joint, pairs, whole
 from jaxdpcov.privacy import noise, selection
 
 #: E|N(0, 1)|: an entry that was right already moves by about so many noise standard deviations.
@@ -25,7 +24,7 @@ def going(known: Known, log: Log) -> jax.Array:
 
 
 def choose_and_measure(
-    key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig
+    key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule
 ) -> tuple[Known, Log, jax.Array]:
     """The next round's measurements in, and the (k,) entries of `pairs` that were chosen."""
     d, each = private.second.shape[0], log.select.shape[1]
@@ -34,7 +33,7 @@ def choose_and_measure(
     last = (known.left < 2.0 * known.rate) | (known.round + 1 == log.select.shape[0])
     spend = jnp.where(last, known.left, known.rate)
     unit = each * known.quantum
-    select = whole(config.selection_share * spend, unit)
+    select = whole(schedule.selection_share * spend, unit)
     measure = spend - select
     key_choice, key_value = jax.random.split(jax.random.fold_in(key, known.round))
 
@@ -81,14 +80,14 @@ def choose_and_measure(
 
 
 def absorb(
-    known: Known, log: Log, chosen: jax.Array, covariance: jax.Array, precision: jax.Array, config: PaceConfig
+    known: Known, log: Log, chosen: jax.Array, covariance: jax.Array, precision: jax.Array, schedule: Schedule
 ) -> Known:
     """With the new reconstruction; the rounds to come are richer if it says what the old one did, within the noise."""
     i, j = pairs(covariance.shape[0])
     at = jnp.asarray(i)[chosen], jnp.asarray(j)[chosen]
     moved = jnp.mean(jnp.abs(covariance[at] - known.covariance[at]))
     idle = moved <= _IDLE * log.std[known.round - 1, 0]
-    rate = jnp.where(idle, whole(config.growth * known.rate, known.quantum), known.rate)
+    rate = jnp.where(idle, whole(schedule.growth * known.rate, known.quantum), known.rate)
     return known._replace(
         covariance=covariance, precision=precision, rate=rate, grown=known.grown + idle.astype(rate.dtype)
     )

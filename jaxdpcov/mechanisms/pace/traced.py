@@ -3,20 +3,19 @@
 import jax
 
 from jaxdpcov import maxent
-from jaxdpcov.mechanisms.pace.config import PaceConfig
-from jaxdpcov.mechanisms.pace.state import Known, Log, Private
+from jaxdpcov.mechanisms.pace.state import Known, Log, Private, Schedule
 from jaxdpcov.mechanisms.pace.step import absorb, choose_and_measure, going, tolerance
 
 
 @jax.jit
-def follow(key: jax.Array, private: Private, known: Known, log: Log, config: PaceConfig) -> tuple[Known, Log]:
+def follow(key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule) -> tuple[Known, Log]:
     """Rounds until the budget is spent; each reconstructs the whole matrix from where it stood."""
 
     def advance(state: tuple[Known, Log]) -> tuple[Known, Log]:
-        known, log, chosen = choose_and_measure(key, private, *state, config)
+        known, log, chosen = choose_and_measure(key, private, *state, schedule)
         y, lam = known.measurements(private)
         solver = maxent.MaxentConfig(tol=tolerance(y.dtype), preconditioner="diagonal")
         found = maxent.fit(y, lam, known.mask, t=private.t, init=known.precision, config=solver)
-        return absorb(known, log, chosen, found.covariance, found.precision, config), log
+        return absorb(known, log, chosen, found.covariance, found.precision, schedule), log
 
     return jax.lax.while_loop(lambda state: going(*state), advance, (known, log))
