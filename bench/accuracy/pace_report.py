@@ -71,8 +71,10 @@ def summary(title: str, cells: list[Errors]) -> list[str]:
 def against_branches(found: dict[tuple[str, float], Errors]) -> list[str]:
     """`auto` over the better of its two branches, where it has a choice."""
     lines = ["| set | rho | auto / better branch (Frobenius) | pace / ssp_select |", "|---|---|---|---|"]
+    if not any(name in pace_sets.MANY_COLUMNS for name, _ in found):
+        return ["Not run yet.", ""]
     for (name, rho), cell in found.items():
-        if not {"auto", "pace", "ssp_select"} <= set(cell) or int(name.rsplit("-", 1)[-1]) < 100:
+        if not {"auto", "pace", "ssp_select"} <= set(cell) or name not in pace_sets.MANY_COLUMNS:
             continue
         auto, pace, select = (cell[method][:, 0].mean() for method in ("auto", "pace", "ssp_select"))
         lines.append(f"| {name} | {rho:g} | {auto / min(pace, select):.2f} | {pace / select:.2f} |")

@@ -115,6 +115,9 @@ SETS: dict[str, Callable[[Path], np.ndarray]] = {
 #: The nine sets that the target ratios are over.
 NINE = ("sparse-20", "dense-15", "low-rank-30", "blocks-25", "cancer", "cancer-raw", "wine", "diabetes", "digits")
 
+#: At least 100 columns: there `auto` has to choose well.
+MANY_COLUMNS = ("splice", *(name for name in SETS if name.endswith(("-100", "-200"))))
+
 
 def make(name: str, data: Path) -> np.ndarray:
     """(n, d) rows of a set."""
