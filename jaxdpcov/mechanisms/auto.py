@@ -81,6 +81,9 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
     measuring all entries would add, they all are measured, as by `ssp_select`; else `pace` takes what is left. Proofs:
     docs/guarantees.md.
 
+    Where rows are short against the box, as in bounds of several standard deviations in every column, `adaptive` is far
+    better than either (docs/results/pace.md).
+
     Args, Returns, Raises: as `pace`; the fields that only the other branch has are zero (`measured_in_round`: -1).
     `diagnostics["all_entries"]`: whether all were measured. `measured` holds "off_diagonal_norm" and "off_diagonal_top"
     in z (and "mean").
@@ -102,7 +105,7 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
     if rows.d < _FEW:
         sub, found = _all_entries(opened, sums.second, centre, frame, budget, config)
         opened = opened.add(sub.entries, {}, sub.diagnostics | {"all_entries": jnp.asarray(True)})
-        return _close(opened, found, centre, frame, budget, bounds, config)
+        return common.close("auto", opened, found, centre, frame, budget, bounds, config)
     opened, dense = _test(opened, sums.second, centre, frame, budget, config)
     what = (opened, sums.second, centre, frame, budget, config)
     if config.loop == "auto" and not _checks.is_traced(dense, what):
@@ -120,7 +123,7 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
         packed = jax.lax.cond(dense, branch(_dense), branch(_sparse), bits, opened._replace(key=None), *what[1:])
     found, entries, diagnostics, extra = packed
     opened = opened.add(entries, {}, diagnostics | {"all_entries": dense}, extra)
-    return _close(opened, found, centre, frame, budget, bounds, config)
+    return common.close("auto", opened, found, centre, frame, budget, bounds, config)
 
 
 @jax.jit
@@ -192,16 +195,3 @@ def _packed(taken: Any, other: Any, first: bool) -> tuple[common.Found, Any, dic
 def _as_rounds(entry: Any) -> ledger.Rounds:
     """An entry that may not have taken place."""
     return entry if isinstance(entry, ledger.Rounds) else ledger.Rounds(jax.tree.map(lambda x: jnp.ravel(x), entry))
-
-
-@jax.jit
-def _close(
-    opened: _steps.Opened,
-    found: common.Found,
-    centre: common.Centre,
-    frame: clip.Frame,
-    budget: Any,
-    bounds: Any,
-    config: AutoConfig,
-) -> Release:
-    return common.close("auto", opened, found, centre, frame, budget, bounds, config)

@@ -137,8 +137,7 @@ def rows(node: Any) -> list[dict[str, Any]]:
     Returns:
         Dicts with `what`, `kind`, `sensitivity`, `scale` and the cost under the name of its unit, `rho` or `epsilon`.
         Entries within a block are named after it; their costs are part of the `parallel` row's, not added to it.
-        Rounds with
-    the same sensitivity and scale share a row, which says how many they are and what they cost together.
+        Rounds with the same sensitivity and scale share a row, which says how many they are and what they cost.
 
     Edge cases: a traced or batched ledger raises and says how to take one lane.
 

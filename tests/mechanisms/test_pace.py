@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxdpcov import ZCDP, Bounds, PaceConfig, pace, status
-from jaxdpcov.mechanisms.pace import common, host, mechanism
+from jaxdpcov.mechanisms.pace import common, host
 from jaxdpcov.privacy import ledger
 from tests import contract_cases as cases
 from tests.reference import maxent
@@ -239,18 +239,32 @@ def test_absurd_noise_leaves_a_positive_definite_matrix(name: str) -> None:
 
 def test_a_solver_that_stops_early_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gap and the status are those of the last reconstruction, whatever it returned."""
-    close = mechanism._close
+    close = common.close
 
-    def late(opened: Any, found: common.Found, *rest: Any) -> Any:
-        return close(opened, found._replace(gap=found.gap + worse), *rest)
+    def late(name: str, opened: Any, found: common.Found, *rest: Any) -> Any:
+        return close(name, opened, found._replace(gap=found.gap + worse), *rest)
 
-    monkeypatch.setattr(mechanism, "_close", late)
+    monkeypatch.setattr(common, "close", late)
     seed, rho, chosen, bounds = settings("private")[0]
     for worse in (1.0, np.nan):
         missed = pace(jax.random.key(0), rows(seed), ZCDP(rho), bounds, config=chosen)
         assert int(missed.status) == status.NOT_CONVERGED
         np.testing.assert_allclose(missed.diagnostics["gap"], worse, atol=1e-9)
         np.testing.assert_array_equal(missed.covariance, followed("private")[0][0].covariance)
+
+
+def test_constant_columns_hide_no_eigenvalue_however_large() -> None:
+    """At a hopeless budget variances come out far above 1: a fixed place for constant columns would be the least."""
+    x = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
+    box = Bounds.box(np.array([-1.0, 0.0, -1.0]), np.array([1.0, 0.0, 1.0]))
+    config = PaceConfig(center="zero", rounds_per_column=1)
+    least = []
+    for key in range(8):
+        release = pace(jax.random.key(key), x, ZCDP(1e-6), box, config=config)
+        values = np.linalg.eigvalsh(np.asarray(release.covariance)[np.ix_([0, 2], [0, 2])])
+        assert float(release.diagnostics["smallest_eigenvalue"]) == pytest.approx(values[0], rel=1e-6)
+        least.append(values[0])
+    assert max(least) > 2.0
 
 
 def test_the_gap_is_a_gap() -> None:

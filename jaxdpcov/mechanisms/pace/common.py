@@ -65,6 +65,7 @@ def block(live: jax.Array) -> jax.Array:
     return live[:, None] & live[None, :]
 
 
+@functools.partial(jax.jit, static_argnames="name")
 def close(
     name: str,
     opened: _steps.Opened,
@@ -77,7 +78,9 @@ def close(
 ) -> Release:
     """The release of a reconstruction, with what it rests on in `extra`."""
     live, scale = block(frame.live), frame.scale[:, None] * frame.scale[None, :]
-    absent = jnp.diag(jnp.where(frame.live, 0.0, jnp.full_like(frame.scale, 2.0)))
+    inside = jnp.where(live, found.covariance, 0.0)
+    # No eigenvalue is the least that is above a diagonal entry: there the constant columns are out of the way.
+    absent = jnp.diag(jnp.where(frame.live, 0.0, jnp.max(jnp.diagonal(inside))))
     each = 1e-8 if jnp.finfo(found.gap.dtype).bits == 64 else 1e-4
     enough = each * jnp.maximum(jnp.sum(frame.live, dtype=found.gap.dtype), 1.0)
     missed = ~(found.gap <= enough)
@@ -86,8 +89,7 @@ def close(
         {},
         {
             "gap": jnp.maximum(found.gap, enough),  # below that it is rounding
-            # Variances in z are at most 2: the constant columns stand above the least of the others.
-            "smallest_eigenvalue": jnp.linalg.eigvalsh(jnp.where(live, found.covariance, 0.0) + absent)[0],
+            "smallest_eigenvalue": jnp.linalg.eigvalsh(inside + absent)[0],
         },
         {
             "measured_mask": found.weight > 0,

@@ -10,7 +10,8 @@ from jaxdpcov._records import build, record
 class PaceConfig:
     """Choices of `pace`; `PaceConfig()` is the tuned schedule, `PaceConfig.paper()` that of Ferrando et al. (2026).
 
-    relation, center, mean_share, n_share: as in the Gaussian family ("pairs" and "zero" measure no mean).
+    relation, center, n_share: as in the Gaussian family. mean_share: share of the budget for the mean, where one is
+    measured (center="private").
     diagonal_share: share of the budget for the diagonal, measured at once before the first round.
     selection_share: share of each round's budget that chooses the entry; the rest measures it.
     rounds_per_column: rounds planned for each column that is not constant, static; also the most there can be.

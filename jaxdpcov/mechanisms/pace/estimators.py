@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxdpcov import linalg, maxent
 from jaxdpcov.linalg import eigenvalues
+from jaxdpcov.maxent.problem import isolated
 from jaxdpcov.privacy import noise
 
 #: Reconstructions by name, in the order of `reconstructions`.
@@ -80,7 +81,7 @@ def reconstructions(noisy: Noisy, t: Any) -> tuple[jax.Array, jax.Array]:
     eye = jnp.eye(d, dtype=bool)
     std = jnp.where(on, noisy.std, 1.0)
     y, lam = jnp.where(on, noisy.y, 0.0), 1.0 / (std * std)
-    variance = alone(jnp.diagonal(y), jnp.diagonal(lam), t)
+    variance = 1.0 / isolated(jnp.diagonal(y), 2.0 * t * jnp.diagonal(lam))
     units = jnp.where(on, jnp.sqrt(variance[:, None] * variance[None, :]), 1.0)
 
     shrunk_y, shrunk_lam = shrunk(y, lam, units, on & ~eye)
@@ -102,11 +103,6 @@ def reconstructions(noisy: Noisy, t: Any) -> tuple[jax.Array, jax.Array]:
     both = [_with_variances(a, variance, live) for a in (first, spectral(linalg.after(y, first), mean_std, live))]
     made = jnp.concatenate([whole.covariance, parts.covariance, jnp.stack([diagonal, *both])])
     return made, jnp.maximum(jnp.max(whole.gap), jnp.max(parts.gap))
-
-
-def alone(y: jax.Array, lam: jax.Array, t: Any) -> jax.Array:
-    """Maximum-entropy variances where nothing else is measured: positive, whatever the sign of y."""
-    return 0.5 * (y + jnp.sqrt(y * y + 2.0 / (t * lam)))
 
 
 def shrunk(y: jax.Array, lam: jax.Array, units: jax.Array, off: jax.Array) -> tuple[jax.Array, jax.Array]:

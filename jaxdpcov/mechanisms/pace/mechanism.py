@@ -72,17 +72,4 @@ def pace(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: PaceConfi
     n = jnp.asarray(rows.count(), rows.dtype)
     opened, centre = common.begin("pace", key, sums, n, frame, budget, config, rounds.valid(config))
     opened, found = rounds.run(opened, sums.second, centre, frame, budget, config)
-    return _close(opened, found, centre, frame, budget, bounds, config)
-
-
-@jax.jit
-def _close(
-    opened: _steps.Opened,
-    found: common.Found,
-    centre: common.Centre,
-    frame: clip.Frame,
-    budget: Any,
-    bounds: Any,
-    config: PaceConfig,
-) -> Release:
     return common.close("pace", opened, found, centre, frame, budget, bounds, config)

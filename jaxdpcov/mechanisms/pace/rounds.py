@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdpcov import _checks, maxent
 from jaxdpcov.data import clip
+from jaxdpcov.maxent.problem import isolated
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.mechanisms.pace import host, traced
 from jaxdpcov.mechanisms.pace.common import Centre, Found
@@ -95,9 +96,9 @@ def _start(
     )
     # With the diagonal alone measured, the maximum-entropy covariance has a closed form.
     y, lam = (jnp.diagonal(x) for x in known.measurements(private))
-    variance = jnp.where(live, 0.5 * (y + jnp.sqrt(y * y + 2.0 / (config.t * lam))), 0.0)
-    precision = jnp.where(live, 1.0 / jnp.where(live, variance, 1.0), 0.0)
-    known = known._replace(covariance=jnp.diag(variance), precision=jnp.diag(precision))
+    precision = isolated(y, 2.0 * config.t * lam)
+    variance, precision = (jnp.diag(jnp.where(live, a, 0.0)) for a in (1.0 / precision, precision))
+    known = known._replace(covariance=variance, precision=precision)
     return opened, private, known, empty_log(most, each, second.dtype)
 
 
