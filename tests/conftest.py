@@ -1,5 +1,6 @@
 """Settings of the whole suite: x64, strict promotion, key reuse is an error, and one thread for each test process."""
 
+import itertools
 import os
 
 # One process a core under `-n 2`: inner thread pools would only fight each other. Set before NumPy and JAX load.
@@ -12,12 +13,15 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import jax
 import pytest
 
 SETTINGS = {
+    # Most of the suite's time is compilation, and what LLVM makes of a program is not under test.
+    "jax_disable_most_optimizations": True,
     "jax_enable_x64": True,
     "jax_numpy_dtype_promotion": "strict",
     "jax_numpy_rank_promotion": "raise",
@@ -45,6 +49,20 @@ def _jax_settings(request: pytest.FixtureRequest) -> Iterator[None]:
     for name, value in SETTINGS.items():  # put right, so that the one test at fault fails alone
         jax.config.update(name, value)
     assert left == SETTINGS, f"the test left global JAX settings changed: {left}"
+
+
+#: Compiled programs stay mapped: beyond about 65,000 maps Linux refuses the next one, and the process dies.
+_MAPS, _EVERY = 20_000, 10
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _room_for_programs() -> Iterator[None]:
+    """Forget compiled programs before there are too many of them to go on, or too much memory in them."""
+    yield
+    maps = Path("/proc/self/maps")
+    if next(_tests) % _EVERY == 0 and maps.exists() and maps.read_bytes().count(b"\n") > _MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture
