@@ -20,8 +20,6 @@ import jax
 import pytest
 
 SETTINGS = {
-    # Most of the suite's time is compilation, and what LLVM makes of a program is not under test.
-    "jax_disable_most_optimizations": True,
     "jax_enable_x64": True,
     "jax_numpy_dtype_promotion": "strict",
     "jax_numpy_rank_promotion": "raise",
@@ -29,6 +27,8 @@ SETTINGS = {
 }
 for _name, _value in SETTINGS.items():
     jax.config.update(_name, _value)
+# Most of the suite's time is compilation, and what LLVM makes of a program is not under test.
+jax.config.update("jax_disable_most_optimizations", True)
 
 # Fixed seeds and no time limits for one example: compilation falls on whichever example comes first.
 hypothesis.settings.register_profile(
