@@ -3,9 +3,8 @@
 A new mechanism enters the contract suite with one `Case` in `CASES`: its settings, and its own noise-free limit.
 """
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +19,6 @@ from tests.reference import moments as reference
 from tests.reference import separate as ball
 
 N, D = 12, 3
-
-#: Compiler options for a program that runs a few times only: quick compilation is worth more than quick code.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Limit(NamedTuple):
@@ -258,7 +254,14 @@ for _name, _variants in {
     "ssp_select": {"default": ({}, ("box",))},
     "auto": {"default": ({}, ("box",))},
 }.items():
-    CASES[_name] = Case(_variants, None, has_limit=lambda config: False, row_sums=_sums, fixed_ledger=_name != "pace")
+    CASES[_name] = Case(
+        _variants,
+        None,
+        has_limit=lambda config: False,
+        row_sums=_sums,
+        fixed_ledger=_name == "ssp_select",
+        passes=2 if _name == "auto" else 1,
+    )
 
 
 class Example(NamedTuple):
@@ -329,18 +332,6 @@ def rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
 
 def call(example: Example, key: Any, x: Any, budget: Any, bounds: Any, config: Any) -> Any:
     return example.mechanism.function(key, x, budget, bounds, config=config)
-
-
-@contextlib.contextmanager
-def quick_compilation() -> Iterator[None]:
-    """As `QUICK`, for all that is compiled within; slow programs are dropped from the caches at the end."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
-        jax.clear_caches()
 
 
 def amount(budget: Any) -> Any:

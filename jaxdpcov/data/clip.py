@@ -113,6 +113,13 @@ def ball_frame(bounds: Bounds, d: int, dtype: Any) -> Frame:
     return BallOfBox("ball", made.center, scale, made.lower, made.upper, made.live, made.valid)
 
 
+def reach(of_ball: Frame) -> jax.Array:
+    """The radius of the unit ball of a `ball_frame` in data units under l2 bounds, in half-widths under a box."""
+    if isinstance(of_ball, BallOfBox):
+        return _root_of_live(of_ball.live, of_ball.scale.dtype)
+    return of_ball.scale[0]
+
+
 def _root_of_live(live: jax.Array, dtype: Any) -> jax.Array:
     return jnp.sqrt(jnp.maximum(jnp.sum(live, dtype=dtype), 1.0))
 

@@ -81,7 +81,7 @@ class Rows:
         raise NotImplementedError
 
     def level_moments(self, bounds: Bounds) -> "LevelTable":
-        """The moments at every power of two of the radius, so that repeated releases need no pass over the rows.
+        """The moments at every radius that `adaptive` may choose, so that repeated releases need no pass over the rows.
 
         For studies on data that may be looked at: the size of the table (and with it time and what is compiled) tells
         which levels hold a row. A single release of real data takes the rows themselves.
@@ -166,7 +166,7 @@ class ArrayRows(Rows):
 class LevelTable(Rows):
     """Sums over rows by level in place of the rows; a pytree. Make one with `Rows.level_moments`.
 
-    frame: of the bounds that it was made for. masses: of all levels. moments: at the radii 2^-t for t from `top` on.
+    frame: of the bounds that it was made for. masses: of all levels. moments: at the radii of levels from `top` on.
     """
 
     frame: Any
@@ -201,7 +201,7 @@ class LevelTable(Rows):
         frame, level = args
         at = jnp.asarray(level, jnp.int32) - self.top
         # Above the top level no row is clipped; below the last one all are on the sphere.
-        first = jnp.ldexp(jnp.ones((), self.dtype), jnp.minimum(at, 0))
+        first = levels.radius(jnp.maximum(-at, 0), self.dtype)
         inner, last = jnp.maximum(at, 0), self.moments.first.shape[0] - 1
         second, mean = (part[jnp.minimum(inner, last)] for part in self.moments)
         return self._checked(frame, levels.Moments(second * first * first, mean * first))

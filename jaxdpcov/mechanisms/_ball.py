@@ -195,20 +195,14 @@ def finish(
     scales = Scales(frame, budget, config, opened.slack)
     key_first, key_second, key_spectrum = jax.random.split(opened.key, 3)
     measured: dict[str, Any] = {}
-    parts, live = [], frame.live
+    live = frame.live
+    parts: list[ledger.Entry] = []
     # From sums over w to moments of u; of a pair (u - u')/2 has half the covariance.
-    to_mean = choice.radius / opened.count
-    to_second = choice.radius * to_mean * (2.0 if scales.paired else 1.0)
+    to_second = choice.radius**2 * (2.0 if scales.paired else 1.0) / opened.count
     ceiling = choice.radius**2 * (2.0 if scales.paired else 1.0)
 
-    first_cost, cost = scales.after_mean(opened.cost, opened.count)
-    mean: noise.Measured | None = None
-    diagnostics = {}
-    if first_cost is not None:
-        diagnostics["mean_share"] = first_cost / opened.cost
-        noisy, entry = scales.vector(key_first, sums.first, scales.first(), first_cost, "sum of w")
-        mean = measured["mean"] = scaled(noisy, to_mean, live)
-        parts.append(entry)
+    opened, mean = measure_mean(key_first, sums.first, scales, opened, choice.radius)
+    cost = opened.cost
     spectrum_cost, matrix_cost = scales.between_forms(cost)
     if choice.form != "separate":
         matrix_cost = cost if choice.form == "gaussian" else jnp.where(choice.separate, matrix_cost, cost)
@@ -227,10 +221,23 @@ def finish(
     covariance, indefinite = _covariance(second, spectrum, mean, ceiling, live, config, choice)
     # Entries of constant columns are known, and yet void where bounds are.
     covariance = jnp.where(jnp.isnan(opened.slack), jnp.nan, covariance)
-    opened = opened.add(parts, measured, diagnostics)
+    opened = opened.add(parts, measured)
     return _steps.close(
         name, opened, frame, budget, bounds, config, covariance=covariance, mean=mean, indefinite=indefinite
     )
+
+
+def measure_mean(
+    key: jax.Array, first: jax.Array, scales: Scales, opened: _steps.Opened, radius: Any
+) -> tuple[_steps.Opened, noise.Measured | None]:
+    """The noisy mean of the clipped rows in u at its share of what is left, if one is wanted; `first` is sum w."""
+    first_cost, cost = scales.after_mean(opened.cost, opened.count)
+    if first_cost is None:
+        return opened, None
+    noisy, entry = scales.vector(key, first, scales.first(), first_cost, "sum of w")
+    mean = scaled(noisy, radius / opened.count, scales.frame.live)
+    about = {"mean_share": first_cost / opened.cost}
+    return opened._replace(cost=cost).add((entry,), {"mean": mean}, about), mean
 
 
 def _covariance(

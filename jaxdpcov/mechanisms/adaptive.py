@@ -56,8 +56,8 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
 
     Formal guarantee: rho-zCDP under `ZCDP` or `ApproxDP`, epsilon-DP under `PureDP`, for the stated relation, as the
     sum of three parts. An eighth of the budget measures the trace (sensitivity 1/n). An eighth chooses the radius
-    among 1, 1/2, 1/4, ... of the bound: an exponential mechanism, or AboveThreshold with constants="paper". The rest is
-    spent as by `clipped_gaussian` or `clipped_separate` at that radius; which of the two is decided by the noisy trace
+    among 2^(-k/4) of the bound: an exponential mechanism, or AboveThreshold at its halves with constants="paper". The
+    rest is spent as by `clipped_gaussian` or `clipped_separate` at that radius; which of the two is decided by the noisy trace
     and public numbers. Proofs: docs/guarantees.md.
 
     It is far better than `gaussian` where most rows are short against the bound (a radius that had to be generous,
@@ -112,8 +112,41 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
 def _choose(
     key: jax.Array, masses: levels.Masses, n: jax.Array, frame: clip.Frame, budget: Any, config: AdaptiveConfig
 ) -> tuple[_steps.Opened, jax.Array, jax.Array]:
-    """The noisy trace, the radius 2^-level, and whether the separate form is predicted to err less there."""
+    """The noisy trace, the level of the radius, and whether the separate form is predicted to err less there."""
     opened = _steps.begin("adaptive", key, n, frame, budget, config, (config.beta > 0) & (config.beta < 1.0))
+    opened, level, chosen = choose_radius(opened, masses, frame, budget, config)
+    separate = chosen.separate < chosen.gaussian
+    to_mean = (2.0 if config.center == "pairs" else 1.0) / opened.count
+    return (
+        opened.add(
+            (),
+            {},
+            {
+                "predicted_gaussian": chosen.gaussian * to_mean,
+                "predicted_separate": chosen.separate * to_mean,
+            },
+            {"separate": separate, "trace": chosen.trace * to_mean},
+        ),
+        level,
+        separate,
+    )
+
+
+class Chosen(NamedTuple):
+    """A bound on the trace of the sum, and the predicted errors of both forms at the chosen radius."""
+
+    trace: Any
+    gaussian: Any
+    separate: Any
+
+
+def choose_radius(
+    opened: _steps.Opened, masses: levels.Masses, frame: clip.Frame, budget: Any, config: Any, *, either: bool = True
+) -> tuple[_steps.Opened, jax.Array, Chosen]:
+    """The noisy trace and the level of a private radius: for the better of the two forms, or the Gaussian one alone.
+
+    `config` has the choices of `AdaptiveConfig`. Entered are both parts, the noisy "trace" and the "radius".
+    """
     scales = _ball.Scales(frame, budget, config, opened.slack)
     key, key_trace, key_radius = jax.random.split(opened.key, 3)
     rest = 1.0 - config.trace_share - config.radius_share
@@ -126,30 +159,24 @@ def _choose(
         margin = jnp.sqrt(2.0 * margin)
     upper = jnp.clip(trace.value + trace_entry.scale * margin, 0.0, opened.count)
 
-    radii = levels.radii(n.dtype)
+    dtype = masses.beyond.dtype
+    radii = levels.radii(dtype)
     predict = functools.partial(_predict, upper, opened.count, scales, scales.after_mean(cost, opened.count)[1], config)
     predicted = predict(radii)
-    noise_there = jnp.minimum(predicted.gaussian, predicted.separate)
+    noise_there = jnp.minimum(predicted.gaussian, predicted.separate) if either else predicted.gaussian
     pick = _above_threshold if config.constants == "paper" else _exponential
     level, radius_entry = pick(key_radius, masses, radii, noise_there, scales, radius_cost, predicted.plain)
 
-    radius = levels.radius(level, n.dtype)
+    radius = levels.radius(level, dtype)
     here = predict(radius[None])
-    separate = here.separate[0] < here.gaussian[0]
     to_mean = (2.0 if scales.paired else 1.0) / opened.count
-    whole = frame.scale[0]
-    if isinstance(frame, clip.BallOfBox):
-        whole = jnp.sqrt(jnp.maximum(jnp.sum(frame.live, dtype=n.dtype), 1.0))
     opened = opened._replace(key=key, cost=cost).add(
         (trace_entry, radius_entry),
         {"trace": type(trace)(trace.value * to_mean, trace.std * to_mean)},
-        {
-            "predicted_gaussian": here.gaussian[0] * to_mean,
-            "predicted_separate": here.separate[0] * to_mean,
-        },
-        {"radius": radius * whole, "separate": separate, "trace": upper * to_mean},
+        {},
+        {"radius": radius * clip.reach(frame)},
     )
-    return opened, level, separate
+    return opened, level, Chosen(upper, here.gaussian[0], here.separate[0])
 
 
 @jax.jit
@@ -257,12 +284,13 @@ def _above_threshold(
 ) -> tuple[jax.Array, Any]:
     """The level before the first at which clipping is found to cost more than the noise that it saves.
 
-    A row between two radii counts as if it had the larger: level counts are all that is asked of the rows.
+    The radii are those of whole octaves. A row between two of them counts as if it had the larger: level counts are all
+    that is asked of the rows.
     """
-    square = radii * radii
-    by_level = masses.beyond - jnp.concatenate([jnp.zeros_like(masses.beyond[:1]), masses.beyond[:-1]])
+    square, beyond, noise_there = (each[:: levels.PER_OCTAVE] for each in (radii * radii, masses.beyond, noise_there))
+    by_level = beyond - jnp.concatenate([jnp.zeros_like(beyond[:1]), beyond[:-1]])
     above = jnp.concatenate([jnp.ones_like(square[:1]), square[:-1]])
-    bias = jnp.cumsum(by_level * above) - square * masses.beyond
+    bias = jnp.cumsum(by_level * above) - square * beyond
     index, entry = selection.above_threshold(
         key,
         bias - noise_there,
@@ -271,4 +299,4 @@ def _above_threshold(
         what="radius",
         **scales.pay(cost),
     )
-    return jnp.clip(index - 1, 0, radii.shape[0] - 2), entry
+    return levels.PER_OCTAVE * jnp.clip(index - 1, 0, square.shape[0] - 2), entry

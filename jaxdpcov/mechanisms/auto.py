@@ -1,17 +1,18 @@
-"""One entry at a time or all at once: a private test of how much there is beside the diagonal decides."""
+"""A private radius, then all entries at once or one at a time: a private test of how much is beside the diagonal."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxdpcov import _checks
 from jaxdpcov._records import build, record
-from jaxdpcov.bounds import BoxBounds
-from jaxdpcov.data import clip
+from jaxdpcov.bounds import BoxBounds, L2Bounds
+from jaxdpcov.data import clip, levels
 from jaxdpcov.data.rows import Rows
-from jaxdpcov.mechanisms import _steps
+from jaxdpcov.mechanisms import _ball, _steps
 from jaxdpcov.mechanisms._registry import mechanism
+from jaxdpcov.mechanisms.adaptive import AdaptiveConfig, choose_radius
 from jaxdpcov.mechanisms.pace import PaceConfig, SSPSelectConfig, common, rounds, select
 from jaxdpcov.privacy import ledger, noise, sensitivity
 from jaxdpcov.privacy.budget import ZCDP, split
@@ -27,8 +28,9 @@ _NORM, _TOP = 0.7, 2.0
 class AutoConfig:
     """Choices of `auto`.
 
-    relation, center, n_share: as in the Gaussian family. mean_share: None for the share predicted best for `gaussian`.
-    norm_share, top_share: shares of the budget for the two numbers that decide, from 20 columns on.
+    relation, center, n_share, mean_share: as in `BallConfig`.
+    trace_share, radius_share: shares of the budget for the trace and the radius, as in `adaptive`.
+    norm_share, top_share: shares of the rest for the two numbers that decide, under a box of 20 columns and more.
     t: weight of the measurements against the entropy. loop: as in `PaceConfig`.
 
     >>> from jaxdpcov import AutoConfig
@@ -40,14 +42,17 @@ class AutoConfig:
     center: str = "private"
     mean_share: Any = None
     n_share: Any = 0.05
+    trace_share: Any = 0.05
+    radius_share: Any = 0.1
     norm_share: Any = 0.03
     top_share: Any = 0.03
     t: Any = 1.0
     loop: str = "auto"
 
     def __post_init__(self) -> None:
-        SSPSelectConfig(self.relation, self.center, mean_share=self.mean_share, n_share=self.n_share, t=self.t)
         PaceConfig(loop=self.loop)
+        for part in (AdaptiveConfig(), SSPSelectConfig()):  # each checks its own choices
+            type(part)(**{name: value for name, value in vars(self).items() if name in vars(part)})
         for name in ("norm_share", "top_share"):
             _checks.between(name, getattr(self, name), 0.0, 1.0)
         if not _checks.is_traced(self.norm_share, self.top_share):
@@ -56,6 +61,10 @@ class AutoConfig:
     def law(self) -> "AutoConfig":
         """The choices that decide what is released."""
         return build(AutoConfig, vars(self) | {"loop": "auto"})
+
+    def adaptive(self) -> AdaptiveConfig:
+        """The choices of the radius and of the noise on rows clipped there."""
+        return self._part(AdaptiveConfig())
 
     def pace(self) -> PaceConfig:
         """The choices of the rounds."""
@@ -71,24 +80,37 @@ class AutoConfig:
         return build(type(default), vars(default) | own)
 
 
-@mechanism(config=AutoConfig, budgets=(ZCDP,), bounds=(BoxBounds,), host=True)
+@mechanism(config=AutoConfig, budgets=(ZCDP,), bounds=(L2Bounds, BoxBounds), host=True)
 def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfig) -> Release:
-    """Private covariance by `ssp_select` or `pace`: the former below 20 columns, else what a private test says.
+    """Private covariance of rows clipped at a private radius, with the reconstruction that suits it: the default choice.
 
-    Formal guarantee: rho-zCDP for the stated relation, as the sum of its parts. From 20 columns on two Gaussian
-    mechanisms measure the norm of the entries above the diagonal and the top eigenvalue of the off-diagonal part of
-    the second moment (sensitivity d/n in z each), at 3% of the budget each. Where either stands out of the noise that
-    measuring all entries would add, they all are measured, as by `ssp_select`; else `pace` takes what is left. Proofs:
-    docs/guarantees.md.
+    Formal guarantee: rho-zCDP for the stated relation, as the sum of its parts. A twentieth of the budget measures the
+    trace and a tenth chooses the radius, as in `adaptive`. Rows clipped there give the mean and the second moment. All
+    its entries are measured, with the noise of `clipped_gaussian`, and reconstructed as by `ssp_select`. Under a box of
+    20 columns and more, where rows are so long that a few entries are measured far better than all, two Gaussian
+    mechanisms at 3% of what is left each measure the norm of the entries above the diagonal and the top eigenvalue of
+    the off-diagonal part: where neither stands out of the noise that measuring all entries would add, `pace` takes what
+    is left instead. Proofs: docs/guarantees.md.
 
-    Where rows are short against the box, as in bounds of several standard deviations in every column, `adaptive` is far
-    better than either (docs/results/pace.md).
+    Args:
+        key: a JAX PRNG key. One key serves one release.
+        rows: (n, d) array in data units, or `Rows`: read twice. For many releases of one data set in a study,
+            `Rows.level_moments` reads them once.
+        budget: `ZCDP(rho)` or `ApproxDP(epsilon, delta)` (converted on the host).
+        bounds: `Bounds.box(lower, upper)`, or `Bounds.l2(radius, center)`, under which all entries are measured.
+        config: `AutoConfig`.
 
-    Args, Returns, Raises: as `pace`; the fields that only the other branch has are zero (`measured_in_round`: -1).
-    `diagnostics["all_entries"]`: whether all were measured. `measured` holds "off_diagonal_norm" and "off_diagonal_top"
-    in z (and "mean").
+    Returns:
+        `Release` as that of `pace`; the fields that only one of the branches has are zero in the other
+        (`measured_in_round`: -1). `extra["radius"]`: where rows were clipped, in half-widths of a box or data units
+        under l2 bounds. `diagnostics["all_entries"]`: whether all were measured. `measured` holds "trace", the noisy
+        mean square norm of the rows, "off_diagonal_norm" and "off_diagonal_top" where they were asked for, and "mean",
+        all in frame units z.
 
-    References: as `pace` and `ssp_select`; the test is of our own.
+    Raises:
+        TypeError, ValueError: for public arguments only. Traced arguments that are invalid give NaN and a status.
+
+    References: as `adaptive`, `pace` and `ssp_select`; how they are joined is of our own.
 
     >>> import jax
     >>> from jaxdpcov import Bounds, ZCDP, auto
@@ -97,17 +119,25 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
     True
     """
     frame = clip.frame(bounds, rows.d, rows.dtype)
-    key_pairs, key = jax.random.split(key)
-    sums = _steps.moment_sums(rows, key_pairs, frame, config)
+    ball = clip.ball_frame(bounds, rows.d, rows.dtype)
+    key_masses, key_pairs, key = jax.random.split(key, 3)
+    if config.center == "pairs":
+        masses = rows.reduce_pairs(levels.pair_masses, key_masses, ball)
+    else:
+        masses = rows.reduce(levels.masses, ball)
     n = jnp.asarray(rows.count(), rows.dtype)
-    valid = rounds.valid(config.pace())
-    opened, centre = common.begin("auto", key, sums, n, frame, budget, config.select(), valid)
-    if rows.d < _FEW:
-        sub, found = _all_entries(opened, sums.second, centre, frame, budget, config)
+    opened, level = _choose(key, masses, n, ball, budget, config)
+    if config.center == "pairs":
+        sums = rows.reduce_pairs(levels.pair_moments, key_pairs, ball, levels.radius(level, rows.dtype))
+    else:
+        sums = rows.reduce(levels.moments_at_level, ball, level)
+    opened, clipped = _mean(opened, sums, frame, ball, budget, config, level)
+    if rows.d < _FEW or frame.domain == "ball":
+        sub, found = _all_entries(opened, clipped, budget, config)
         opened = opened.add(sub.entries, {}, sub.diagnostics | {"all_entries": jnp.asarray(True)})
-        return common.close("auto", opened, found, centre, frame, budget, bounds, config)
-    opened, dense = _test(opened, sums.second, centre, frame, budget, config)
-    what = (opened, sums.second, centre, frame, budget, config)
+        return common.close("auto", opened, found, clipped.centre, frame, budget, bounds, config)
+    opened, dense = _test(opened, clipped, budget, config)
+    what = (opened, clipped, budget, config)
     if config.loop == "auto" and not _checks.is_traced(dense, what):
         packed = _dense(*what) if bool(dense) else _sparse(*what)
     else:
@@ -123,49 +153,121 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
         packed = jax.lax.cond(dense, branch(_dense), branch(_sparse), bits, opened._replace(key=None), *what[1:])
     found, entries, diagnostics, extra = packed
     opened = opened.add(entries, {}, diagnostics | {"all_entries": dense}, extra)
-    return common.close("auto", opened, found, centre, frame, budget, bounds, config)
+    return common.close("auto", opened, found, clipped.centre, frame, budget, bounds, config)
+
+
+class Clipped(NamedTuple):
+    """The exact sum of w w^T over rows clipped at a radius in the unit ball, (d, d), and what to make of it.
+
+    radius: of the ball. square: what 1 in w w^T is in z z^T. frame: of z. ball: of the unit ball.
+    """
+
+    second: Any
+    radius: Any
+    square: Any
+    centre: common.Centre
+    frame: clip.Frame
+    ball: clip.Frame
+
+    def scales(self, opened: _steps.Opened, budget: Any, config: AutoConfig) -> _ball.Scales:
+        """The noise that goes with it."""
+        return _ball.Scales(self.ball, budget, config.adaptive(), opened.slack)
 
 
 @jax.jit
-def _test(
-    opened: _steps.Opened, second: jax.Array, centre: common.Centre, frame: clip.Frame, budget: Any, config: AutoConfig
+def _choose(
+    key: jax.Array, masses: levels.Masses, n: jax.Array, ball: clip.Frame, budget: Any, config: AutoConfig
 ) -> tuple[_steps.Opened, jax.Array]:
-    """Whether there is more beside the diagonal than the noise on all entries would hide."""
+    """The noisy trace, and the level of the radius."""
+    opened = _steps.begin("auto", key, n, ball, budget, config, rounds.valid(config.pace()))
+    opened, level, _ = choose_radius(opened, masses, ball, budget, config.adaptive(), either=False)
+    trace = opened.measured["trace"]
+    square = jnp.square(_unit(ball))
+    return opened.add((), {"trace": noise.Measured(trace.value * square, trace.std * square)}), level
+
+
+def _unit(ball: clip.Frame) -> jax.Array:
+    """What 1 in the unit ball is in z: 1 under l2 bounds, sqrt(d) under a box."""
+    return clip.reach(ball) if isinstance(ball, clip.BallOfBox) else jnp.ones_like(ball.scale[0])
+
+
+@jax.jit
+def _mean(
+    opened: _steps.Opened,
+    sums: levels.Moments,
+    frame: clip.Frame,
+    ball: clip.Frame,
+    budget: Any,
+    config: AutoConfig,
+    level: jax.Array,
+) -> tuple[_steps.Opened, Clipped]:
+    """The noisy mean of the clipped rows, and their second moment with its centre."""
+    key_mean, key = jax.random.split(opened.key)
+    scales = _ball.Scales(ball, budget, config.adaptive(), opened.slack)
+    radius = levels.radius(level, sums.first.dtype)
+    in_z = radius * _unit(ball)
+    opened, mean = _ball.measure_mean(key_mean, sums.first, scales, opened._replace(key=key), in_z)
+    # Of pairs, w is half the difference, and z the difference over sqrt(2).
+    square = in_z * in_z * (2.0 if config.center == "pairs" else 1.0)
+    return opened, Clipped(sums.second, radius, square, common.about(mean, sums.second), frame, ball)
+
+
+@jax.jit
+def _test(opened: _steps.Opened, clipped: Clipped, budget: Any, config: AutoConfig) -> tuple[_steps.Opened, jax.Array]:
+    """Whether there is more beside the diagonal than the noise on all entries would hide, or that is little anyway."""
     key_norm, key_top, key = jax.random.split(opened.key, 3)
     rest = 1.0 - config.norm_share - config.top_share
     norm_cost, top_cost, cost = split(opened.cost, (config.norm_share, config.top_share, rest))
-    scales = _steps.Scales(frame, budget, config.select(), opened.slack)
-    off = common.block(frame.live) & ~jnp.eye(second.shape[0], dtype=bool)
-    beside = jnp.where(off, second - opened.count * centre.offset, 0.0)
-    bound = sensitivity.box_off_diagonal(config.relation, scales.d, paired=config.center == "pairs") * opened.slack
-    numbers = (jnp.sqrt(0.5 * jnp.sum(beside * beside)), jnp.linalg.eigvalsh(beside)[-1])
-    about = (("norm of the off-diagonal of sum of z z^T", key_norm, norm_cost),
-             ("top eigenvalue of the off-diagonal of sum of z z^T", key_top, top_cost))  # fmt: skip
-    noisy, entries = zip(
-        *(
-            noise.gaussian(a_key, number, sensitivity=bound, rho=price, what=what)
-            for number, (what, a_key, price) in zip(numbers, about)
-        )
+    scales = clipped.scales(opened, budget, config)
+    off = common.block(clipped.frame.live) & ~jnp.eye(clipped.second.shape[0], dtype=bool)
+    beside = jnp.where(off, clipped.second - opened.count * clipped.centre.offset / clipped.square, 0.0)
+    about = {"width": scales.width, "paired": scales.paired}
+    moved = sensitivity.clipped_off_diagonal(config.relation, clipped.radius, **about)
+    norm, norm_entry = noise.gaussian(
+        key_norm,
+        jnp.sqrt(0.5 * jnp.sum(beside * beside)),
+        sensitivity=moved[0] * opened.slack,
+        rho=norm_cost,
+        what="norm of the off-diagonal of sum of w w^T",
     )
-    shape, d = scales.triangle(), scales.d
-    std = shape.l2 * shape.off / jnp.sqrt(2.0 * cost)
-    dense = (noisy[0].value > _NORM * std * jnp.sqrt(0.5 * d * (d - 1.0))) | (noisy[1].value > _TOP * std * jnp.sqrt(d))
-    norm, top = (type(x)(x.value / opened.count, x.std / opened.count) for x in noisy)
-    opened = opened._replace(key=key, cost=cost).add(entries, {"off_diagonal_norm": norm, "off_diagonal_top": top})
-    return opened, dense
+    top, top_entry = noise.gaussian(
+        key_top,
+        jnp.linalg.eigvalsh(beside)[-1],
+        sensitivity=moved[1] * opened.slack,
+        rho=top_cost,
+        what="top eigenvalue of the off-diagonal of sum of w w^T",
+    )
+    bound = scales.second_bound(clipped.radius)
+    d, std = scales.d, scales.off_weight() * scales.unit(bound, cost)
+    dense = (norm.value > _NORM * std * jnp.sqrt(0.5 * d * (d - 1.0))) | (top.value > _TOP * std * jnp.sqrt(d))
+    # Where rows are short, measuring all entries adds no more noise than measuring one for each column.
+    each = sensitivity.box_entry(config.relation, diagonal=False, paired=scales.paired)
+    dense |= scales.off_weight() * bound * clipped.square <= jnp.sqrt(d) * each
+    in_z = clipped.square / opened.count
+    measured = {"off_diagonal_norm": norm, "off_diagonal_top": top}
+    measured = {name: noise.Measured(each.value * in_z, each.std * in_z) for name, each in measured.items()}
+    return opened._replace(key=key, cost=cost).add((norm_entry, top_entry), measured), dense
 
 
 @jax.jit
 def _all_entries(
-    opened: _steps.Opened, second: jax.Array, centre: common.Centre, frame: clip.Frame, budget: Any, config: AutoConfig
+    opened: _steps.Opened, clipped: Clipped, budget: Any, config: AutoConfig
 ) -> tuple[_steps.Opened, common.Found]:
-    return select.measure(_bare(opened), second, centre, frame, budget, config.select())
+    """The second moment with what is left of the budget, and the average of its reconstructions."""
+    key_noise, key = jax.random.split(opened.key)
+    scales = clipped.scales(opened, budget, config)
+    noisy, entry = scales.clipped_second(key_noise, clipped.second, opened.cost, clipped.radius)
+    moment = _ball.scaled(noisy, clipped.square / opened.count, common.block(clipped.frame.live))
+    opened = _bare(opened)._replace(key=key).add((entry,), {})
+    return select.reconstruct(opened, moment, clipped.centre, clipped.frame.live, config.select())
 
 
 def _few_entries(
-    opened: _steps.Opened, second: jax.Array, centre: common.Centre, frame: clip.Frame, budget: Any, config: AutoConfig
+    opened: _steps.Opened, clipped: Clipped, budget: Any, config: AutoConfig
 ) -> tuple[_steps.Opened, common.Found]:
-    return rounds.run(_bare(opened), second, centre, frame, budget, config.pace())
+    """`pace` on the clipped rows, which are in the box too."""
+    second = clipped.second * clipped.square
+    return rounds.run(_bare(opened), second, clipped.centre, clipped.frame, budget, config.pace())
 
 
 def _bare(opened: _steps.Opened) -> _steps.Opened:

@@ -128,17 +128,6 @@ def box_entry(relation: Relation, *, diagonal: bool, paired: bool = False) -> fl
     return 1.0 if diagonal or relation == "add_remove" else 2.0
 
 
-def box_off_diagonal(relation: Relation, d: Any, *, paired: bool = False) -> Any:
-    """Sensitivity of the l2 norm of the entries above the diagonal of sum z z^T, and of the top eigenvalue of its
-    off-diagonal part, over rows in the box.
-
-    The norm moves by at most d (add/remove: by sqrt(d(d-1)/2) <= d). So does the eigenvalue: u^T off(z z^T) u is
-    linear in each z_j, so it lies between -1 and d - 1, its values at corners of the box, and it may go from one end
-    to the other.
-    """
-    return 2.0 * d if paired else 1.0 * d
-
-
 # Rows clipped at a radius within the unit ball, and divided by it: w = clip(u, radius) / radius. With pairs, u is half
 # the difference of two rows, so that one replaced row moves one u within a ball of radius 1/2.
 
@@ -153,6 +142,14 @@ def clipped_frobenius(relation: Relation, radius: Any, *, width: int, paired: bo
         return 1.0
     single = math.sqrt(2.0)
     return jnp.minimum(single, 1.0 / (radius * radius)) if paired else single
+
+
+def clipped_off_diagonal(relation: Relation, radius: Any, *, width: int, paired: bool = False) -> tuple[Any, Any]:
+    """Sensitivity, over sum w w^T, of the l2 norm of the entries above the diagonal, and of the top eigenvalue of the
+    part off the diagonal: that part moves by no more than the whole in Frobenius norm, and its two halves are equal.
+    """
+    whole = clipped_frobenius(relation, radius, width=width, paired=paired)
+    return math.sqrt(0.5) * whole, whole
 
 
 def clipped_second_moment(relation: Relation, radius: Any, noise: str, *, width: int, paired: bool = False) -> Triangle:

@@ -53,9 +53,9 @@ def test_masses_are_counted_row_by_row(bounds) -> None:
     for given in (None, jnp.asarray(weights)):
         found = levels.masses(jnp.asarray(x), given, frame)
         counted = np.ones(40) if given is None else weights
-        assert found.beyond.shape == (80,)
-        for i in range(80):
-            longer = norms > 2.0**-i
+        assert found.beyond.shape == found.mass.shape == (320,)
+        for i in range(320):
+            longer = norms > 2.0 ** (-i / 4)
             assert float(found.beyond[i]) == pytest.approx(np.sum(counted[longer]), rel=1e-12)
             assert float(found.mass[i]) == pytest.approx(np.sum((counted * norms**2)[longer]), rel=1e-12)
         assert float(found.total) == pytest.approx(np.sum(counted * norms**2), rel=1e-12)
@@ -64,9 +64,28 @@ def test_masses_are_counted_row_by_row(bounds) -> None:
 def test_a_norm_at_a_power_of_two_is_not_beyond_it() -> None:
     x = jnp.asarray([[2.0**-k, 0.0] for k in range(79)])
     found = levels.masses(x, None, clip.ball_frame(Bounds.l2(1.0), 2, np.float64))
-    assert found.beyond.tolist() == [float(i) for i in range(80)]
+    assert found.beyond[::4].tolist() == [float(i) for i in range(80)]
+    assert found.beyond[1::4].tolist() == [float(i) for i in range(1, 80)] + [79.0]
     for k, norm in enumerate(2.0 ** -np.arange(79.0)):
         assert reference.level(norm) == -k - 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_row_of_a_radius_is_inside_it_and_its_neighbour_in_floats_is_not(dtype: type) -> None:
+    """At every level, in masses and in the count of rows by level: the same radii, to the last bit."""
+    radii = np.asarray(levels.radii(dtype))[:-1]
+    frame = clip.ball_frame(Bounds.l2(1.0), 2, dtype)
+    assert radii.dtype == dtype and np.all(radii[::4] == 2.0 ** -np.arange(len(radii) // 4 + 1.0))
+    np.testing.assert_allclose(radii, 2.0 ** (-np.arange(len(radii)) / 4), rtol=2 * np.finfo(dtype).eps)
+    near = np.concatenate([np.nextafter(radii, dtype(0)), radii, np.nextafter(radii, dtype(2))])
+    x = jnp.stack([jnp.asarray(near), jnp.zeros(len(near), dtype)], axis=1)
+    norms = np.minimum(np.asarray(clip.row_norms(frame.rows(x))), 1)
+    ends = np.asarray(levels.radii(dtype))
+    longer = np.sum(norms[:, None] > ends[None, :], axis=0)
+    assert len(set(longer % 3)) > 1  # radii fall on, below and above the norms that they are compared with
+    np.testing.assert_array_equal(levels.masses(x, None, frame).beyond, longer)
+    by_level = np.asarray(levels.rows_by_level(x, None, frame))
+    np.testing.assert_array_equal(np.cumsum(by_level)[:-1], longer[1:])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -75,12 +94,12 @@ def test_moments_at_every_level(bounds, dtype: type) -> None:
     x = rows().astype(dtype)
     frame = clip.ball_frame(bounds, 3, dtype)
     u = np.asarray(frame.rows(jnp.asarray(x)), float)
-    for level in (0, 1, 2, 5, 30):
+    for level in (0, 1, 2, 7, 20, 121):
         found = levels.moments_at_level(jnp.asarray(x), None, frame, jnp.asarray(level))
-        w = ball.clipped(u, 2.0**-level)
+        w = ball.clipped(u, 2.0 ** (-level / 4))
         np.testing.assert_allclose(found.second, ball.second_moment(w), rtol=0, atol=2000 * np.finfo(dtype).eps)
         np.testing.assert_allclose(found.first, w.sum(0), rtol=0, atol=400 * np.finfo(dtype).eps)
-        again = levels.moments_at_radius(jnp.asarray(x), None, frame, jnp.asarray(2.0**-level, dtype))
+        again = levels.moments_at_radius(jnp.asarray(x), None, frame, levels.radius(level, dtype))
         assert all(np.array_equal(a, b) for a, b in zip(found, again))
 
 
@@ -92,11 +111,11 @@ def test_a_table_answers_as_the_rows_do(dtype: type, weighted: bool) -> None:
     home = Rows.array(x, weights, 30 if weighted else None)
     table = home.level_moments(L2)
     assert table.d == 3 and table.dtype == dtype and float(table.count()) == (30 if weighted else 40)
-    assert 10 < table.moments.first.shape[0] < 20  # the levels in use, and one more
+    assert 40 < table.moments.first.shape[0] < 80  # the levels in use, and one more
     frame = clip.ball_frame(L2, 3, dtype)
     for left, right in zip(table.reduce(levels.masses, frame), home.reduce(levels.masses, frame)):
         np.testing.assert_allclose(left, right, rtol=1e-6)
-    for level in (0, 1, 4, 9, 13, 40, levels.count(dtype) - 2):
+    for level in (0, 1, 3, 4, 18, 37, 53, 160, levels.count(dtype) - 2):
         pair = [of.reduce(levels.moments_at_level, frame, jnp.asarray(level)) for of in (table, home)]
         for left, right in zip(*pair):
             np.testing.assert_allclose(left, right, rtol=0, atol=100 * np.finfo(dtype).eps * np.max(np.abs(right)))
@@ -106,7 +125,7 @@ def test_a_table_of_rows_that_are_all_zero_or_tiny() -> None:
     frame = clip.ball_frame(Bounds.l2(1.0), 2, np.float64)
     for x in (np.zeros((3, 2)), np.full((3, 2), 1e-40), np.full((3, 2), 1e-160)):
         table = Rows.array(x).level_moments(Bounds.l2(1.0))
-        for level in (0, 78):
+        for level in (0, 313, 318):
             pair = [of.reduce(levels.moments_at_level, frame, jnp.asarray(level)) for of in (table, Rows.array(x))]
             np.testing.assert_allclose(*(part.second for part in pair), rtol=1e-12, atol=1e-300)
 

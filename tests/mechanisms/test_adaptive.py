@@ -51,7 +51,7 @@ def shape_of(config: AdaptiveConfig, budget: Any, d: int = D) -> ball.Shape:
 def test_queries_are_the_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     config, seen = AdaptiveConfig(center="zero"), {}
     _, masses, scales = settings(config, ZCDP(1.0))
-    radii, zero = levels.radii(np.float64), jnp.zeros(80)
+    radii, zero = levels.radii(np.float64), jnp.zeros(320)
     for name in ("above_threshold", "exponential"):
         sound = getattr(selection, name)
 
@@ -64,37 +64,42 @@ def test_queries_are_the_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None
         pick(jax.random.key(0), masses, radii, zero, scales, 1.0, zero)
     norms = norms_of(rows())
     assert (seen["above_threshold"][1], seen["exponential"][1]) == (1.0, 0.5 * WEIGHT)
-    for i in range(SEEN):
-        upper = reference.upper_bias(norms, -i)
-        clipped, kept = reference.clipped_mass(norms, 2.0**-i), reference.kept_mass(norms, 2.0**-i)
-        assert float(seen["above_threshold"][0][i]) == pytest.approx(upper, rel=1e-9, abs=1e-9)
+    assert len(seen["above_threshold"][0]) == 80 and len(seen["exponential"][0]) == 320
+    for i in range(4 * SEEN):
+        radius = 2.0 ** (-i / 4)
+        clipped, kept = reference.clipped_mass(norms, radius), reference.kept_mass(norms, radius)
+        if i % 4 == 0:
+            upper = reference.upper_bias(norms, -i // 4)
+            assert float(seen["above_threshold"][0][i // 4]) == pytest.approx(upper, rel=1e-9, abs=1e-9)
+            assert upper >= clipped - 1e-12
         assert float(module._clipped_mass(masses, radii)[i]) == pytest.approx(clipped, rel=1e-9, abs=1e-9)
         assert float(seen["exponential"][0][i]) == pytest.approx(0.5 * WEIGHT * (kept - clipped), rel=1e-9)
-        assert upper >= clipped - 1e-12
 
 
 def contributions(norm: float, i: int) -> dict[str, float]:
-    """What one row adds to the queries at radius 2^-i."""
-    one = np.array([norm])
-    clipped, kept = reference.clipped_mass(one, 2.0**-i), reference.kept_mass(one, 2.0**-i)
-    return {"upper": reference.upper_bias(one, -i), "clipped": clipped, "score": 0.5 * WEIGHT * (kept - clipped)}
+    """What one row adds to the queries at the radius of level i; to that of the paper's form, at whole octaves."""
+    one, radius = np.array([norm]), 2.0 ** (-i / 4)
+    clipped, kept = reference.clipped_mass(one, radius), reference.kept_mass(one, radius)
+    added = {"clipped": clipped, "score": 0.5 * WEIGHT * (kept - clipped)}
+    return added | ({} if i % 4 else {"upper": reference.upper_bias(one, -i // 4)})
 
 
 def test_no_row_moves_a_query_by_more_than_declared() -> None:
-    """A grid of norms, with all powers of two and their neighbours in floats, for both relations."""
-    powers = 2.0 ** -np.arange(8.0)
+    """A grid of norms, with the radii of all levels and their neighbours in floats, for both relations."""
+    powers = 2.0 ** (-np.arange(32) / 4)
     grid = np.concatenate([np.linspace(0, 1, 101), powers, np.nextafter(powers, 0), np.nextafter(powers[1:], 1)])
     declared = {"upper": sensitivity.level_query(), "clipped": sensitivity.level_query()}
     declared["score"] = sensitivity.radius_score(WEIGHT)
     largest = dict.fromkeys(declared, 0.0)
-    for i in range(7):
+    for i in range(28):
         added = [contributions(norm, i) for norm in grid]
-        for name, bound in declared.items():
-            values = np.array([each[name] for each in added])
+        for name in added[0]:
+            values, bound = np.array([each[name] for each in added]), declared[name]
             change = max(values.max() - values.min(), np.abs(values).max())
             assert change <= bound + 1e-12, (name, i)
             largest[name] = max(largest[name], change)
-        assert np.ptp([each["upper"] for each in added]) == pytest.approx(1 - 4.0**-i)
+        if i % 4 == 0:
+            assert np.ptp([each["upper"] for each in added]) == pytest.approx(1 - 4.0 ** -(i // 4))
     for name, bound in declared.items():
         assert largest[name] >= 0.99 * bound, name
     assert sensitivity.squared_norm() == 1.0
@@ -106,7 +111,7 @@ def test_a_row_past_the_bound_by_rounding_counts_as_the_bound() -> None:
     frame = clip.ball_frame(Bounds.l2(1.0), 2, np.float32)
     x = jnp.asarray([[0.70710677, 0.70710685], [1.0000001, 0.0], [5.0, 5.0]], np.float32)
     masses = levels.masses(x, None, frame)
-    assert float(masses.beyond[0]) == 0.0 and float(masses.beyond[1]) == 3.0
+    assert float(masses.beyond[0]) == 0.0 and float(masses.beyond[1]) == float(masses.beyond[4]) == 3.0
     assert float(masses.total) <= 3.0
 
 
@@ -121,7 +126,7 @@ def test_tuned_predictions(budget: Any, psd: str) -> None:
     radii = levels.radii(np.float64)
     found = module._predict(jnp.asarray(12.0), jnp.asarray(float(N)), scales, 0.3, config, radii)
     for i in range(SEEN):
-        expected = reference.predict_tuned(shape_of(config, budget), 2.0**-i, 12.0, N, 0.3, 0.2, psd)
+        expected = reference.predict_tuned(shape_of(config, budget), 2.0 ** (-i / 4), 12.0, N, 0.3, 0.2, psd)
         assert float(found.gaussian[i]) == pytest.approx(expected.gaussian, rel=1e-9)
         assert float(found.separate[i]) == pytest.approx(expected.separate, rel=1e-9)
 
@@ -132,7 +137,7 @@ def test_predictions_of_the_paper(kind: str) -> None:
     _, _, scales = settings(config, ZCDP(1.0))
     found = module._predict(jnp.asarray(12.0), jnp.asarray(float(N)), scales, 0.3, config, levels.radii(np.float64))
     for i in range(SEEN):
-        expected = reference.predict_paper(shape_of(config, ZCDP(1.0)), 2.0**-i, 12.0, 0.3, 0.5, 0.1)
+        expected = reference.predict_paper(shape_of(config, ZCDP(1.0)), 2.0 ** (-i / 4), 12.0, 0.3, 0.5, 0.1)
         assert float(found.gaussian[i]) == pytest.approx(expected.gaussian, rel=1e-9)
         assert float(found.separate[i]) == pytest.approx(expected.separate, rel=1e-9)
 
@@ -183,19 +188,23 @@ def law_is_right(config: AdaptiveConfig, budget: Any) -> dict[str, bool]:
     paper, rng = config.constants == "paper", np.random.default_rng(1)
     share = 0.5 if paper else 0.2
     epsilon = cost / 8 if pure else np.sqrt((2 if paper else 8) * cost / 8)
-    radii = 2.0 ** -np.arange(SEEN + 1.0)
+    most = SEEN if paper else 4 * SEEN  # the paper's form takes whole octaves, four levels each
+    if paper:
+        assert not np.any(level % 4)
+        level = level // 4
+    radii = 2.0 ** (-np.arange(most + 1.0) / (1 if paper else 4))
     clipped = np.array([reference.clipped_mass(norms, r) for r in radii])
-    bias = np.array([reference.upper_bias(norms, -i) for i in range(SEEN + 1)])
+    bias = np.array([reference.upper_bias(norms, -i) for i in range(SEEN + 1)]) if paper else None
     plain = [r**2 * np.linalg.norm(ball.std(shape, "second", 0.75 * cost, r)) for r in radii]
     allowed = np.array([np.inf, *plain[:-1]]) > 0.25 * WEIGHT / epsilon
-    expected = np.zeros(SEEN + 1)
+    expected = np.zeros(most + 1)
     for lane in range(LANES):
         if paper:
             pair = [reference.predict_paper(shape, r, upper[lane], 0.75 * cost, share, 0.1) for r in radii]
         else:
             pair = [reference.predict_tuned(shape, r, upper[lane], N, 0.75 * cost, share, config.psd) for r in radii]
-        here = pair[min(level[lane], SEEN)]
-        if level[lane] <= SEEN:
+        here = pair[min(level[lane], most)]
+        if level[lane] <= most:
             assert separate[lane] == (here.separate < here.gaussian)
         least = np.array([min(each) for each in pair])
         if paper:
@@ -203,7 +212,7 @@ def law_is_right(config: AdaptiveConfig, budget: Any) -> dict[str, bool]:
                 expected[reference.choose_paper(rng, bias, least, epsilon)] += 0.25
         else:
             expected += reference.law_tuned(clipped, least, allowed, epsilon, WEIGHT)
-    seen = np.bincount(np.minimum(level, SEEN), minlength=SEEN + 1)
+    seen = np.bincount(np.minimum(level, most), minlength=most + 1)
     rare = expected < 25
     expected, seen = (np.append(each[~rare], each[rare].sum()) for each in (expected, seen))
     assert len(expected) >= 4, "the law sits on too few levels to be tested"

@@ -97,7 +97,7 @@ def test_the_covariance_is_that_of_rows_clipped_at_the_released_radius() -> None
         plain = ("l2", 2.5, None) if not hasattr(bounds, "lower") else ("box", -0.8, 0.8)
         u = ball.unit_rows(x, plain)
         radius = float(release.extra["radius"]) / (2.5 if plain[0] == "l2" else np.sqrt(D))
-        assert np.log2(radius) == pytest.approx(round(np.log2(radius)), abs=1e-12) and radius <= 1
+        assert 4 * np.log2(radius) == pytest.approx(round(4 * np.log2(radius)), abs=1e-12) and radius <= 1
         w = radius * ball.clipped(u, radius)
         expected = np.cov(w.T, bias=True) * np.outer(release.scale, release.scale)
         np.testing.assert_allclose(release.covariance, expected, atol=1e-4 * np.max(expected))

@@ -50,14 +50,19 @@ def begin(
     scales = _steps.Scales(frame, budget, config, opened.slack)
     key_mean, key = jax.random.split(opened.key)
     opened, mean = _steps.measure_mean(key_mean, sums.first, scales, opened._replace(key=key), config.mean_share)
-    nothing = jnp.zeros_like(sums.second)
+    return opened, about(mean, sums.second)
+
+
+def about(mean: noise.Measured | None, second: jax.Array) -> Centre:
+    """The centre that a noisy mean in z makes for a second moment, zeros of whose shape stand for none."""
     if mean is None:
-        return opened, Centre(None, nothing, nothing)
+        nothing = jnp.zeros_like(second)
+        return Centre(None, nothing, nothing)
     # The square of a noisy mean is too large by its noise variance, and has a variance itself.
     m, v = mean.value, mean.std**2
     spread = (m**2)[:, None] * v[None, :] + v[:, None] * (m**2)[None, :] + v[:, None] * v[None, :]
     spread = jnp.where(jnp.eye(m.shape[0], dtype=bool), 2.0 * spread, spread)
-    return opened, Centre(mean, m[:, None] * m[None, :] - jnp.diag(v), spread)
+    return Centre(mean, m[:, None] * m[None, :] - jnp.diag(v), spread)
 
 
 def block(live: jax.Array) -> jax.Array:

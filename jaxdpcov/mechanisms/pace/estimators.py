@@ -16,8 +16,10 @@ from jaxdpcov.linalg import eigenvalues
 from jaxdpcov.maxent.problem import isolated
 from jaxdpcov.privacy import noise
 
-#: Reconstructions by name, in the order of `reconstructions`.
-NAMES = ("full", "shrunk", "mixture", "above 2", "above 2.5", "above 3", "diagonal", "spectral", "spectral in z")
+#: Reconstructions by name, in the order of `reconstructions`. The two spectral ones keep the measured variances.
+NAMES = (
+    "full", "shrunk", "mixture", "above 2", "above 2.5", "above 3", "diagonal", "spectral", "spectral in z", "denoised"
+)  # fmt: skip
 #: Entries below so many noise standard deviations are left to maximum entropy.
 _CUTS = (2.0, 2.5, 3.0)
 #: Sizes of correlations that a mixture may have, as variances; the first stands for none.
@@ -59,11 +61,11 @@ def average(key: jax.Array, noisy: Noisy, t: Any, copies: int, best: bool) -> Av
     made, gaps = jax.lax.map(lambda one: reconstructions(Noisy(one[0], one[1], noisy.live), t), (ys, stds))
 
     held_out = noisy.y[None] - draws / _FISSION
-    off = ~jnp.eye(noisy.y.shape[0], dtype=bool) & noisy.live[:, None] & noisy.live[None, :]
-    # In units of the noise of what is held out, the same for all entries but for that of a mean.
-    unit = jnp.where(off, noisy.std, 1.0)[None, None]
-    miss = jnp.where(off[None, None], (made[1:] - held_out[:, None]) / unit, 0.0)
-    score = 0.5 * jnp.mean(jnp.sum(miss * miss, axis=(-2, -1)), axis=0) / (1.0 + _FISSION**-2)
+    on = noisy.live[:, None] & noisy.live[None, :]
+    # In units of the noise of what is held out: the squared error as the noise sees it, each entry counted once.
+    unit = jnp.where(on, noisy.std, 1.0)[None, None]
+    miss = jnp.where(jnp.triu(on)[None, None], (made[1:] - held_out[:, None]) / unit, 0.0)
+    score = jnp.mean(jnp.sum(miss * miss, axis=(-2, -1)), axis=0) / (1.0 + _FISSION**-2)
     # A reconstruction that failed, as some do in float32, is left out; where all did, the weights are NaN.
     score = jnp.where(jnp.all(jnp.isfinite(made), axis=(0, 2, 3)), score, jnp.inf)
     score = score - jnp.min(score)
@@ -75,7 +77,7 @@ def average(key: jax.Array, noisy: Noisy, t: Any, copies: int, best: bool) -> Av
 
 
 def reconstructions(noisy: Noisy, t: Any) -> tuple[jax.Array, jax.Array]:
-    """(9, d, d) reconstructions, and the largest duality gap behind them."""
+    """(10, d, d) reconstructions, and the largest duality gap behind them."""
     d, live = noisy.y.shape[0], noisy.live
     on = live[:, None] & live[None, :]
     eye = jnp.eye(d, dtype=bool)
@@ -100,8 +102,9 @@ def reconstructions(noisy: Noisy, t: Any) -> tuple[jax.Array, jax.Array]:
     mean_std, unit_std = (_root_mean_square(a, on & ~eye) for a in (std, std / units))
     correlation = jnp.where(eye, jnp.where(live, 1.0, 0.0), y / units)
     first = spectral(linalg.after(correlation, whole.covariance), unit_std, live)
-    both = [_with_variances(a, variance, live) for a in (first, spectral(linalg.after(y, first), mean_std, live))]
-    made = jnp.concatenate([whole.covariance, parts.covariance, jnp.stack([diagonal, *both])])
+    denoised = jnp.where(on, spectral(linalg.after(y, first), mean_std, live), 0.0)
+    both = [_with_variances(a, variance, live) for a in (first, denoised)]
+    made = jnp.concatenate([whole.covariance, parts.covariance, jnp.stack([diagonal, *both, denoised])])
     return made, jnp.maximum(jnp.max(whole.gap), jnp.max(parts.gap))
 
 

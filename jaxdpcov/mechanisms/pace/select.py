@@ -13,6 +13,7 @@ from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.mechanisms._registry import mechanism
 from jaxdpcov.mechanisms.pace import common, estimators
+from jaxdpcov.privacy import noise
 from jaxdpcov.privacy.budget import ZCDP
 from jaxdpcov.release import Release
 
@@ -61,8 +62,8 @@ def ssp_select(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: SSP
 
     Formal guarantee: that of `gaussian` under a box at the same budget, rho-zCDP for the stated relation: the upper
     triangle of the second moment with std d/(n sqrt(2 rho)) in z, less on the diagonal. All else is post-processing.
-    Nine reconstructions (maximum entropy on all entries, on those above the noise, after shrinkage, the diagonal
-    alone, moved eigenvalues) are scored by splitting the noisy matrix in two independent ones, and averaged by their
+    Ten reconstructions (maximum entropy on all entries, on those above the noise, after shrinkage, the diagonal alone,
+    moved eigenvalues) are scored by splitting the noisy matrix in two independent ones, and averaged by their
     scores.
 
     Args, Returns, Raises: as `pace`. `measured` holds the noisy "second_moment" and "mean" in z, and
@@ -107,19 +108,25 @@ def measure(
     opened: _steps.Opened, second: jax.Array, centre: common.Centre, frame: clip.Frame, budget: Any, config: Any
 ) -> tuple[_steps.Opened, common.Found]:
     """All entries with what is left of the budget, and the average of their reconstructions; `second` is sum z z^T."""
-    key_noise, key_split = jax.random.split(opened.key)
+    key_noise, key = jax.random.split(opened.key)
     scales = _steps.Scales(frame, budget, config, opened.slack)
     noisy, entry = scales.second(key_noise, second, opened.cost)
     moment = _steps.divide(noisy, opened.count, frame.live)
-    live = common.block(frame.live)
-    y = jnp.where(live, moment.value - centre.offset, 0.0)
-    std = jnp.where(live, jnp.sqrt(moment.std**2 + centre.spread), 0.0)
-    averaged = estimators.average(
-        key_split, estimators.Noisy(y, std, frame.live), config.t, config.copies, config.combine == "best"
-    )
-    precision = _inverse(averaged.covariance, frame.live)
-    opened = opened.add((entry,), {"second_moment": moment}, {"weights": averaged.weights})
-    weight = jnp.where(live, 1.0 / jnp.where(live, std, 1.0) ** 2, 0.0)
+    return reconstruct(opened._replace(key=key).add((entry,), {}), moment, centre, frame.live, config)
+
+
+def reconstruct(
+    opened: _steps.Opened, moment: noise.Measured, centre: common.Centre, live: jax.Array, config: Any
+) -> tuple[_steps.Opened, common.Found]:
+    """The average of the reconstructions of a noisy second moment in z."""
+    on = common.block(live)
+    y = jnp.where(on, moment.value - centre.offset, 0.0)
+    std = jnp.where(on, jnp.sqrt(moment.std**2 + centre.spread), 0.0)
+    noisy = estimators.Noisy(y, std, live)
+    averaged = estimators.average(opened.key, noisy, config.t, config.copies, config.combine == "best")
+    precision = _inverse(averaged.covariance, live)
+    opened = opened.add((), {"second_moment": moment}, {"weights": averaged.weights})
+    weight = jnp.where(on, 1.0 / jnp.where(on, std, 1.0) ** 2, 0.0)
     return opened, common.Found(averaged.covariance, precision, y, weight, averaged.gap)
 
 
