@@ -14,7 +14,6 @@ import numpy as np
 
 from jaxdpcov.data import clip
 
-
 #: Levels between a radius and its half. Noise goes with the square of the radius: four of them leave at most 1.41
 #: times the noise of the best radius, 1.19 on average; one would leave 4 and 2.
 PER_OCTAVE = 4

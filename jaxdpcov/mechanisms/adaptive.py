@@ -57,8 +57,8 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
     Formal guarantee: rho-zCDP under `ZCDP` or `ApproxDP`, epsilon-DP under `PureDP`, for the stated relation, as the
     sum of three parts. An eighth of the budget measures the trace (sensitivity 1/n). An eighth chooses the radius
     among 2^(-k/4) of the bound: an exponential mechanism, or AboveThreshold at its halves with constants="paper". The
-    rest is spent as by `clipped_gaussian` or `clipped_separate` at that radius; which of the two is decided by the noisy trace
-    and public numbers. Proofs: docs/guarantees.md.
+    rest is spent as by `clipped_gaussian` or `clipped_separate` at that radius; which of the two is decided by the
+    noisy trace and public numbers. Proofs: docs/guarantees.md.
 
     It is far better than `gaussian` where most rows are short against the bound (a radius that had to be generous,
     heavy tails), and pays a quarter of the budget for it where they are not.

@@ -82,7 +82,7 @@ class AutoConfig:
 
 @mechanism(config=AutoConfig, budgets=(ZCDP,), bounds=(L2Bounds, BoxBounds), host=True)
 def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfig) -> Release:
-    """Private covariance of rows clipped at a private radius, with the reconstruction that suits it: the default choice.
+    """Private covariance of rows clipped at a private radius, reconstructed as suits them: the default choice.
 
     Formal guarantee: rho-zCDP for the stated relation, as the sum of its parts. A twentieth of the budget measures the
     trace and a tenth chooses the radius, as in `adaptive`. Rows clipped there give the mean and the second moment. All
