@@ -65,6 +65,14 @@ def _room_for_programs() -> Iterator[None]:
         jax.clear_caches()
 
 
+@pytest.fixture(scope="module")
+def fresh_programs() -> Iterator[None]:
+    """Compile anew for this file, and forget it all afterwards: for files that patch what is compiled."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64_off() -> Iterator[None]:
     """Run the rest of a test with x64 off; as a mark: `@pytest.mark.x64_off`."""

@@ -321,6 +321,26 @@ def examples() -> list[Example]:
 EXAMPLES = examples()
 #: The first setting of each mechanism and budget: for checks that do not depend on the settings.
 FIRST = list({(e.mechanism.name, type(e.budget)): e for e in reversed(EXAMPLES)}.values())[::-1]
+#: One setting of each mechanism: for checks that do not depend on the kind of budget either.
+ONE = list({e.mechanism.name: e for e in reversed(FIRST)}.values())[::-1]
+#: And the settings that differ in kind: in pairs, add/remove, no projection, paper constants, Laplace noise.
+_KINDS = {
+    "gaussian-ZCDP-l2-pairs",
+    "gaussian-ZCDP-l2-zero",
+    "gaussian-ZCDP-box-default",
+    "gaussian-ZCDP-box-add_remove",
+    "separate-PureDP-l2-default",
+    "separate-ZCDP-box-zero",
+    "clipped_separate-ZCDP-l2-pairs",
+    "adaptive-PureDP-l2-default",
+    "adaptive-ZCDP-box-add_remove",
+    "emcov-ZCDP-box-add_remove",
+    "coinpress_covariance-ZCDP-spectrum-pairs",
+    "coinpress_mean_1d-PureDP-spectrum-default",
+    "pace-ZCDP-box-add_remove",
+}
+SEVERAL = [e for e in EXAMPLES if e in ONE or str(e) in _KINDS]
+assert {str(e) for e in SEVERAL} == {str(e) for e in ONE} | _KINDS
 GAUSSIAN = next(example for example in EXAMPLES if example.mechanism.name == "gaussian")
 
 

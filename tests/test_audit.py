@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +13,10 @@ import scipy.stats
 from jaxdpcov import ZCDP, Bounds, GaussianConfig, audit, gaussian, status
 from jaxdpcov.privacy import accounting
 from jaxdpcov.privacy.noise import Measured
-from tests import contract_cases as cases
 
 ROWS, NEIGHBOUR = np.zeros((3, 2)), np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
 BUDGET, BOUNDS, DELTA = ZCDP(0.5), Bounds.l2(1.0), 0.05
 CONFIG = GaussianConfig(center="zero", psd="none")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def attack(mechanism, seed: int = 0, **options) -> float:

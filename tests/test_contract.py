@@ -3,8 +3,6 @@
 Reads the registry: a mechanism enters by registering and by one case in `tests/contract_cases.py`.
 """
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,7 @@ from jaxdpcov.data.clip import clip
 from jaxdpcov.mechanisms import _registry
 from jaxdpcov.privacy import ledger
 from tests import contract_cases as cases
-from tests.contract_cases import EXAMPLES, FIRST, GAUSSIAN, MECHANISMS, Example
+from tests.contract_cases import EXAMPLES, FIRST, GAUSSIAN, MECHANISMS, ONE, SEVERAL, Example
 
 KEY = jax.random.key(20)
 EVERY = pytest.mark.parametrize("example", EXAMPLES, ids=str)
@@ -23,12 +21,6 @@ LIMITED = [example for example in EXAMPLES if example.case.has_limit(example.con
 SUMS = [example for example in EXAMPLES if example.case.row_sums(example.config)]
 CLIPPED = [example for example in EXAMPLES if example.case.fixed_bounds]
 EACH = pytest.mark.parametrize("example", FIRST, ids=str)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def key(i: int = 0) -> jax.Array:
@@ -80,7 +72,7 @@ def _public(example: Example, d: int):
     return example.budget, example.bounds(d), example.config
 
 
-@EACH
+@pytest.mark.parametrize("example", ONE, ids=str)
 def test_jit_is_the_plain_call(example: Example) -> None:
     """Inside a caller's jit, data and settings closed over or passed, the result is that of the plain call."""
     arguments = inputs(example)
@@ -88,11 +80,7 @@ def test_jit_is_the_plain_call(example: Example) -> None:
     cases.assert_same(inside(*arguments)[0], run(example, *arguments))
 
 
-#: Every setting once, whatever the kind of budget: each takes another compilation.
-LANED = list({(e.mechanism.name, e.bounds_name, e.variant): e for e in EXAMPLES}.values())
-
-
-@pytest.mark.parametrize("example", LANED, ids=str)
+@pytest.mark.parametrize("example", [e for e in SEVERAL if e in ONE or isinstance(e.budget, ZCDP)], ids=str)
 def test_vmap_inside_jit_is_a_loop(example: Example) -> None:
     """Over lanes of keys, data sets, budgets, bounds and config numbers at once."""
     lanes = [inputs(example, i, stretch) for i, stretch in enumerate((1.0, 0.8, 1.1))]
@@ -283,7 +271,7 @@ def test_keys_differ_in_every_public_input() -> None:
 LANES = 10_000
 
 
-@pytest.mark.parametrize("example", [e for e in FIRST if e.bounds_name == "l2"], ids=str)
+@pytest.mark.parametrize("example", [e for e in ONE if e.bounds_name == "l2"], ids=str)
 def test_one_key_at_other_settings_gives_independent_noise(example: Example) -> None:
     """Correlation over 10,000 keys of the noise at settings one rounding apart: |r| < 0.05 alarms at a rate of 6e-7."""
     x = jnp.asarray(cases.rows(4, 1))

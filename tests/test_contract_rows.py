@@ -1,7 +1,5 @@
 """What every registered mechanism keeps to at odd shapes in float32, and when rows come as a stream of blocks."""
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,15 +7,9 @@ import pytest
 
 from jaxdpcov import Rows, status
 from tests import contract_cases as cases
-from tests.contract_cases import EXAMPLES, FIRST, GAUSSIAN, Example
+from tests.contract_cases import GAUSSIAN, ONE, SEVERAL, Example
 
 KEY = jax.random.key(21)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def key() -> jax.Array:
@@ -46,7 +38,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("example", SEVERAL, ids=str)
 def test_fewer_rows_than_columns_in_float32(example: Example) -> None:
     for rows in ROWS.values():
         for rho in (None, 1e-8, 1e8):
@@ -61,7 +53,7 @@ def test_fewer_rows_than_columns_in_float32(example: Example) -> None:
     assert float(cases.amount(release.spent)) >= (1 - 1e-5) * cases.amount(example.budget)
 
 
-@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.case.limit], ids=str)
+@pytest.mark.parametrize("example", [e for e in SEVERAL if e.case.limit], ids=str)
 def test_the_limit_without_noise_in_float32(example: Example) -> None:
     """With two rows there is one pair, so that pairs have a limit too."""
     x = cases.rows(2, 5).astype(np.float32)
@@ -74,7 +66,7 @@ def test_the_limit_without_noise_in_float32(example: Example) -> None:
         assert np.linalg.norm(np.asarray(release.mean) - limit.mean) <= 6 * limit.mean_scale + 1e-5
 
 
-SMALLEST = [e for e in EXAMPLES if e in FIRST or e.min_rows > 1 or str(e) == "gaussian-ZCDP-box-default"]
+SMALLEST = [e for e in SEVERAL if e in ONE or e.min_rows > 1 or str(e) == "gaussian-ZCDP-box-default"]
 
 
 @pytest.mark.parametrize("example", SMALLEST, ids=str)
@@ -97,9 +89,7 @@ def stream(x: np.ndarray, sizes: list[int], **options) -> Rows:
     return Rows.chunked(lambda: iter(np.split(x, ends[:-1])), d=x.shape[1], block_rows=8, **options)
 
 
-STREAMED = [
-    e for e in EXAMPLES if e.case.row_sums(e.config) and (e in FIRST or str(e) == "gaussian-ZCDP-box-add_remove")
-]
+STREAMED = [e for e in SEVERAL if e.case.row_sums(e.config) and (e in ONE or str(e) == "gaussian-ZCDP-box-add_remove")]
 
 
 @pytest.mark.parametrize("example", STREAMED, ids=str)

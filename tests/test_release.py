@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import zipfile
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +19,6 @@ from tests import contract_cases as cases
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 BOX = Bounds.box(np.array([-1.0, -2.0, -3.0]), np.array([1.0, 2.0, 4.0]))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def make(seed: int = 0) -> Release:

@@ -23,16 +23,9 @@ from jaxdpcov import (
 )
 from jaxdpcov.mechanisms.coinpress import measure
 from jaxdpcov.privacy import accounting, ledger, noise, sensitivity
-from tests import contract_cases as cases
 
 KEY = jax.random.key(11)
 HOSTILE = [0.0, 1.0, -1.0, 30.0, 1e9, -1e160, 1.7e308, np.inf, -np.inf, np.nan, 5e-324]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 @pytest.fixture

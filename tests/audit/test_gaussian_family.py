@@ -26,15 +26,8 @@ from jaxdpcov import (
 from jaxdpcov.data import clip
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.privacy import accounting, sensitivity
-from tests import contract_cases as cases
 
 D, DRAWS, DELTA, CONFIDENCE = 4, 6000, 0.05, 1 - 1e-5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 class Pair(NamedTuple):

@@ -5,7 +5,6 @@ simple one in their place; everything that is measured or chosen is released all
 """
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,16 +16,11 @@ from jaxdpcov import ZCDP, AutoConfig, Bounds, PaceConfig, Rows, SSPSelectConfig
 from jaxdpcov.mechanisms.pace import estimators, rounds, select, traced
 from jaxdpcov.privacy import noise, selection
 from jaxdpcov.privacy.accounting import epsilon_of_rho
-from tests import contract_cases as cases
+
+pytestmark = pytest.mark.usefixtures("fresh_programs")
 
 RHO, DELTA, DRAWS = 0.2, 0.05, 20_000
 module = importlib.import_module("jaxdpcov.mechanisms.auto")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def flipped(others: list[list[float]], row: list[float], columns: list[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,6 @@ from jaxdpcov import (
 )
 from jaxdpcov.mechanisms.coinpress import measure
 from jaxdpcov.privacy import ledger, tails
-from tests import contract_cases as cases
 from tests.mechanisms.coinpress_cases import (
     SIGMA,
     covariance,
@@ -36,14 +35,11 @@ from tests.reference import coinpress as reference
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fixed_draws() -> Iterator[None]:
-    """Quick compilation, and the same noise in both forms."""
-    patch = pytest.MonkeyPatch()
-    with cases.quick_compilation():
+def _fixed_draws(fresh_programs: None) -> Iterator[None]:
+    """The same noise in both forms."""
+    with pytest.MonkeyPatch.context() as patch:
         fix_draws(patch)
-        jax.clear_caches()
         yield
-        patch.undo()
 
 
 # The slow form, draw by draw.
@@ -113,6 +109,7 @@ def test_the_order_of_a_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_mapped", lambda x, a: jnp.matmul(x, a))
     jax.clear_caches()
     planted = covariance(x, 0.5, config).covariance
+    jax.clear_caches()
     np.testing.assert_allclose(planted, rows_wrong, rtol=1e-8, atol=1e-8 * 400)
 
 

@@ -14,7 +14,6 @@ from jaxdpcov import (
     coinpress_mean,
     status,
 )
-from tests import contract_cases as cases
 from tests.mechanisms.coinpress_cases import (
     SIGMA,
     covariance,
@@ -22,12 +21,6 @@ from tests.mechanisms.coinpress_cases import (
     gaussian_rows,
     key,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 @pytest.fixture

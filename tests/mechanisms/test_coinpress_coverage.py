@@ -1,7 +1,6 @@
 """CoinPress with constants="theory": confidence sets hold the truth as often as they say and never grow."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +19,12 @@ from jaxdpcov import (
     coinpress_variance_1d,
     status,
 )
-from tests import contract_cases as cases
 from tests.mechanisms.coinpress_cases import (
     SIGMA,
     covariance,
     gaussian_rows,
     key,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
-
 
 # Coverage of "theory": failures over Gaussian rows and noise, false alarm below 1e-6 for a true rate of beta.
 

@@ -1,6 +1,6 @@
 """CoinPress at odd inputs: extreme bounds and rows, float32, traced invalid numbers, streams, wrong arguments."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ from jaxdpcov import (
     load,
     status,
 )
-from tests import contract_cases as cases
 from tests.mechanisms.coinpress_cases import gaussian_rows, key
 
 FIXED = CoinPressConfig(rounds=2, mean_rounds=2, center="zero")
@@ -38,12 +37,6 @@ ALL: dict[str, tuple[Callable[..., Any], int, CoinPressConfig]] = {
 }
 EACH = pytest.mark.parametrize("name", ALL)
 BOUNDS = Bounds.spectrum(1.0, 500.0, mean_radius=30.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def run(name: str, x: Any = None, budget: Any = None, bounds: Any = BOUNDS, config: Any = None, i: int = 0) -> Any:
@@ -82,12 +75,14 @@ def test_extreme_bounds(dtype: Any, t: int) -> None:
     sound(coinpress_covariance(key(), wide, ZCDP(0.5), Bounds.spectrum(0.1, 1e4), config=config))
 
 
-@pytest.mark.parametrize("constants", ["practical", "theory", "paper"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rank_deficient_rows(constants: str, dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "constants", "t"),
+    [(np.float32, "practical", 8), (np.float32, "theory", 5), (np.float32, "paper", 5), (np.float64, "practical", 5)],
+)
+def test_rank_deficient_rows(dtype: Any, constants: str, t: int) -> None:
     """Rows on a line, in one point, and of fewer values than columns, with and without noise to speak of."""
     line = np.outer(np.random.default_rng(0).normal(size=60), [3.0, -1.0, 2.0]).astype(dtype)
-    config = CoinPressConfig(rounds=8, mean_rounds=2, constants=constants)
+    config = CoinPressConfig(rounds=t, mean_rounds=2, constants=constants)
     program = jax.jit(lambda x, rho: coinpress_gaussian(key(), x, ZCDP(rho), BOUNDS, config=config))
     for x in (line, np.zeros_like(line), np.full_like(line, 7.0), line[:1].repeat(60, 0), np.sign(line)):
         for rho in (0.01, 1e9):

@@ -1,7 +1,6 @@
 """CoinPress: the default number of rounds, traced public numbers, the split and the ledger."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +18,11 @@ from jaxdpcov import (
 )
 from jaxdpcov.mechanisms.coinpress import rounds
 from jaxdpcov.privacy import ledger
-from tests import contract_cases as cases
 from tests.mechanisms.coinpress_cases import (
     covariance,
     gaussian_rows,
     key,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def test_the_default_rounds_are_what_they_choose_and_grow_with_the_range() -> None:

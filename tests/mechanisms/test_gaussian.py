@@ -1,7 +1,5 @@
 """The Gaussian, Laplace and diagonal mechanisms: what their options do, against plain NumPy and by hand."""
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +27,6 @@ from tests.reference import separate
 
 PLENTY = ZCDP(1e12)
 BOX = Bounds.box(np.array([-1.0, 0.0, 2.0]), np.array([1.0, 5.0, 2.5]))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def rows(n: int = 12, d: int = 3, seed: int = 0) -> np.ndarray:

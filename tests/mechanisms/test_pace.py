@@ -1,7 +1,6 @@
 """`pace`: a replay in plain NumPy, both loops, what is recovered, and what every release promises."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,6 +15,8 @@ from tests import contract_cases as cases
 from tests.reference import maxent
 from tests.reference import pace as reference
 
+pytestmark = pytest.mark.usefixtures("fresh_programs")
+
 D, N = 6, 400
 LOWER, UPPER = np.array([-3.0, -2.0, 0.0, -4.0, -1.0, -3.0]), np.array([3.0, 4.0, 2.0, 4.0, 1.5, 3.0])
 BOX = Bounds.box(LOWER, UPPER)
@@ -26,12 +27,6 @@ SETTINGS = {
     "pairs": {"center": "pairs", "entries_per_round": 3},
     "add_remove": {"relation": "add_remove", "center": "zero"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def rows(seed: int) -> np.ndarray:

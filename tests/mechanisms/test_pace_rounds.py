@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,18 +14,11 @@ from jaxdpcov import ZCDP, Bounds, PaceConfig
 from jaxdpcov.data import clip
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.mechanisms.pace import common, rounds, state, step
-from tests import contract_cases as cases
 from tests.reference import pace as reference
 
 ALARM, N = 1e-6, 50
 BOX = Bounds.box(-1.0, 1.0)
 WRONG = (2 / 3, 3 / 2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 #: (relation, center) -> sensitivities of a diagonal and of another entry, and of the diagonal together over sqrt(d).

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,12 +17,6 @@ from tests import contract_cases as cases
 from tests.reference import maxent as reference
 
 BOX = Bounds.box(-4.0, 4.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with cases.quick_compilation():
-        yield
 
 
 def rows(d: int, seed: int, n: int = 2000) -> np.ndarray:

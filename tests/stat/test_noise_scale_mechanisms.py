@@ -27,7 +27,6 @@ from jaxdpcov import (
 )
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.privacy import sensitivity
-from tests.contract_cases import QUICK
 from tests.reference import moments as reference
 
 LANES, D = 4000, 3
@@ -131,7 +130,7 @@ def draw(setting: Setting, seed: int = 0, lanes: int = LANES) -> dict[str, np.nd
         }
 
     keys = jax.random.split(jax.random.key(seed), lanes)
-    return {name: np.asarray(value) for name, value in jax.jit(jax.vmap(one), compiler_options=QUICK)(keys).items()}
+    return {name: np.asarray(value) for name, value in jax.jit(jax.vmap(one))(keys).items()}
 
 
 @functools.cache
