@@ -171,7 +171,7 @@ def study(point: Point, store: Path, wanted: dict[str, int]) -> None:
     x = skewed_rows(0, point.n, point.d, point.octaves)
     second = jnp.asarray(x.T @ x)
     sums = (levels.Moments(second, jnp.asarray(x.sum(axis=0))), jnp.asarray(float(point.n)))
-    table = padded(dp.Rows.array(x).level_moments(dp.Bounds.l2(1.0)), 9 if point.d <= 200 else 5)
+    table = padded(dp.Rows.array(x).level_moments(dp.Bounds.l2(1.0)), 33 if point.d <= 200 else 17)
     truth, rho = second / point.n, jnp.asarray(point.rho)
     found["trace"] = np.asarray(jnp.trace(truth))
     keys = jax.random.split(jax.random.key(1), max(missing.values()))  # key i is the same however many there are
