@@ -74,7 +74,7 @@ def _sizes(trials: int) -> Iterator[Point]:
     for d in (100, 10, 2):
         repeats = trials // 5 if d == 100 else trials
         yield {"study": "range", "mechanism": "sample", "n": 10_000, "d": d, "trials": repeats}
-        for k in (100.0,) if d == 100 else (1.0, 10.0, 100.0, 1e3, 1e4):
+        for k in (1.0, 10.0, 100.0, 1e3, 1e4):
             base = {"study": "range", "n": 10_000, "d": d, "upper": k * d**0.5, "trials": repeats}
             yield from _both(base, 20 if d == 100 else 500)
 

@@ -83,8 +83,12 @@ def _made(kind: Callable[[int, int], np.ndarray], d: int, seed: int) -> Callable
     return lambda _: normal(kind(d, seed), seed + 10)
 
 
-#: On these the choices of the mechanisms were tuned: the weights of the reconstructions.
-TUNED_ON = ("sparse-20", "dense-15", "low-rank-30", "blocks-25", "wine")
+#: On these the choices of the mechanisms were made: the weights of the reconstructions and which there are, and the
+#: form of `auto`.
+TUNED_ON = (
+    "sparse-20", "dense-15", "low-rank-30", "blocks-25", "wine", "cancer", "cancer-raw", "diabetes", "sparse-100",
+    "blocks-100", "splice",
+)  # fmt: skip
 SETS: dict[str, Callable[[Path], np.ndarray]] = {
     "sparse-20": _made(sparse, 20, 1),
     "dense-15": _made(dense, 15, 2),

@@ -90,8 +90,8 @@ class Rows:
             bounds: those of the releases to come, concrete.
 
         Returns:
-            `LevelTable`, to be given to `separate`, `adaptive` or `emcov` in place of the rows. Where bounds that are
-            traced turn out to be others, the release is NaN and its status says so.
+            `LevelTable`, to be given to `separate`, `adaptive`, `auto` or `emcov` in place of the rows. Where bounds
+            that are traced turn out to be others, the release is NaN and its status says so.
 
         >>> import jax, jax.numpy as jnp
         >>> from jaxdpcov import Bounds, Rows, ZCDP, adaptive
@@ -196,7 +196,8 @@ class LevelTable(Rows):
             return self._checked(args[0], self.masses)
         if f is not levels.moments_at_level:
             raise TypeError(
-                "a table of level moments serves `separate`, `adaptive` and `emcov` only: give the rows themselves"
+                "a table of level moments serves `separate`, `adaptive`, `auto` and `emcov` only: "
+                "give the rows themselves"
             )
         frame, level = args
         at = jnp.asarray(level, jnp.int32) - self.top

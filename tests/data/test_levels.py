@@ -153,7 +153,7 @@ def test_what_a_table_refuses() -> None:
     x = jnp.asarray(rows())
     table = Rows.array(x).level_moments(L2)
     key = jax.random.key(0)
-    with pytest.raises(TypeError, match="serves `separate`, `adaptive` and `emcov` only"):
+    with pytest.raises(TypeError, match="serves `separate`, `adaptive`, `auto` and `emcov` only"):
         gaussian(key, table, ZCDP(1.0), L2)
     with pytest.raises(ValueError, match="made for other bounds"):
         separate(key, table, ZCDP(1.0), Bounds.l2(1.8))
