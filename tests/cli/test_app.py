@@ -27,14 +27,16 @@ def start(*words: str, code: str | None = None, **environment: str) -> subproces
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["--help", "estimate --help", "--version", "account --rho 0.5 --delta 1e-6", "methods", "columns rows.csv"],
-)
-def test_no_backend_starts_where_nothing_is_computed(words: str, place: Path) -> None:
-    """The platform does not exist: whatever starts JAX's backend fails."""
-    done = start(*words.split(), JAX_PLATFORMS="no_such_platform")
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout
+def test_no_backend_starts_where_nothing_is_computed(place: Path) -> None:
+    """The platform does not exist: whatever starts JAX's backend fails, from the first command to the last."""
+    lines = ["--help", "estimate --help", "--version", "account --rho 0.5 --delta 1e-6", "methods", "columns rows.csv"]
+    code = (
+        f"from jaxdpcov.cli import main\nfor line in {lines}:\n    done = main(line.split())\n    print('<end>', done)"
+    )
+    done = start(code=code, JAX_PLATFORMS="no_such_platform")
+    assert (done.returncode, done.stderr) == (0, "")
+    *parts, rest = done.stdout.split("<end> 0\n")
+    assert len(parts) == len(lines) and all(parts) and not rest
 
 
 def test_a_run_from_end_to_end(place: Path) -> None:
