@@ -90,7 +90,7 @@ def test_example_bounds_name_the_columns_of_the_example_data() -> None:
     assert all(low < high for low, high in bounds.values())
 
 
-@pytest.mark.parametrize("x64", [True, False], ids=["x64", "x32"])
+@pytest.mark.parametrize("x64", [pytest.param(True, marks=pytest.mark.nightly), False], ids=["x64", "x32"])
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name: str, x64: bool) -> None:
     """The examples print the same with 64-bit numbers and without, as a plain script has it."""
