@@ -217,12 +217,15 @@ def ranges(store: Store) -> str:
             ax.axhline(trimmed(plain["errors"])[0], color=f"C{i}", linestyle=":", linewidth=1.0)
     ax.plot([], [], "k:", linewidth=1.0, label="not private")
     ax.set(xlabel="K / sqrt(d)", ylabel="relative Frobenius error", xscale="log", yscale="log", ylim=(0.015, None))
-    ax.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"])
+    if ax.get_ylim()[1] < 100.0:
+        ax.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"])
     ax.minorticks_off()
     ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(ax, "range")
     return (
-        "## Range and size\n\nSigma = I <= K I, n = 10,000. The default number of rounds.\n\n"
+        "## Range and size\n\nSigma = I <= K I, n = 10,000. The default number of rounds. In 100 columns this\n"
+        "many rows are few: the sample itself is off by 1, and with the proven tails no second round would shrink the set,\n"
+        "so that one is taken and the error grows with K.\n\n"
         "![error by range](coinpress_range.png)\n\n" + table(["d", "K", *HEAD], lines)
     )
 
