@@ -224,8 +224,8 @@ def ranges(store: Store) -> str:
     save(ax, "range")
     return (
         "## Range and size\n\nSigma = I <= K I, n = 10,000. The default number of rounds. In 100 columns this\n"
-        "many rows are few: the sample itself is off by 1, and with the proven tails no second round would shrink the set,\n"
-        "so that one is taken and the error grows with K.\n\n"
+        "many rows are few: the sample itself is off by 1, and with the proven tails no second round would shrink the\n"
+        "set, so that one is taken and the error grows with K.\n\n"
         "![error by range](coinpress_range.png)\n\n" + table(["d", "K", *HEAD], lines)
     )
 
