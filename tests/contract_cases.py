@@ -332,6 +332,7 @@ _KINDS = {
     "separate-PureDP-l2-default",
     "separate-ZCDP-box-zero",
     "clipped_separate-ZCDP-l2-pairs",
+    "adaptive-ZCDP-l2-zero",
     "adaptive-PureDP-l2-default",
     "adaptive-ZCDP-box-add_remove",
     "emcov-ZCDP-box-add_remove",
