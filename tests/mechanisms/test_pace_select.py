@@ -15,6 +15,8 @@ from jaxdpcov.mechanisms.pace import estimators, select
 from jaxdpcov.privacy import ledger, noise
 from tests.reference import maxent as reference
 
+pytestmark = pytest.mark.usefixtures("fresh_programs")
+
 D, T = 5, 0.7
 LOWER, UPPER = np.array([-3.0, -2.0, 0.0, -4.0, -1.0]), np.array([3.0, 4.0, 2.0, 4.0, 1.5])
 LIVE = np.array([True, True, False, True, True])
