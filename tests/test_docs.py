@@ -46,7 +46,7 @@ def place(tmp_path: Path) -> Path:
 
 def run(arguments: list[str], place: Path) -> subprocess.CompletedProcess[str]:
     """Run as a person would: JAX as it comes, warnings are errors."""
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=place,

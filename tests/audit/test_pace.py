@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxdpcov import ZCDP, AutoConfig, Bounds, PaceConfig, Rows, SSPSelectConfig, audit, auto, maxent, pace, ssp_select
+from jaxdpcov.data import clip
 from jaxdpcov.mechanisms.pace import estimators, rounds, select, traced
 from jaxdpcov.privacy import noise, selection
 from jaxdpcov.privacy.accounting import epsilon_of_rho
@@ -46,6 +47,7 @@ CASES = {
     "entries": (pace, PaceConfig(**_ONE_ROUND, diagonal_share=0.02, selection_share=0.02), COUPLE),
     "all entries": (ssp_select, SSPSelectConfig(center="zero"), COUPLE),
     "test": (auto, AutoConfig(center="zero", norm_share=0.48, top_share=0.48), COUPLE),
+    "all clipped": (auto, AutoConfig(center="zero", norm_share=0.02, top_share=0.02), COUPLE),
     "norm": (auto, AutoConfig(center="zero", norm_share=0.9, top_share=0.05), COUPLE),
     "top": (auto, AutoConfig(center="zero", norm_share=0.05, top_share=0.9), COUPLE),
 }
@@ -72,12 +74,20 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(where, "maxent", Simple)
     monkeypatch.setattr(estimators, "average", average)
     monkeypatch.setattr(traced, "follow", traced.follow.__wrapped__)
-    for where, names in ((rounds, ("_start", "_end")), (select, ("_finish",)), (module, ("_test", "_all_entries"))):
+    parts = ("_choose", "_mean", "_test", "_all_entries")
+    for where, names in ((rounds, ("_start", "_end")), (select, ("_finish",)), (module, parts)):
         for name in names:
             monkeypatch.setattr(where, name, getattr(where, name).__wrapped__)
     monkeypatch.setattr(module, "_FEW", 2)
-    # Of `auto` the test alone is attacked: one branch will do.
+    # Of `auto` what follows the radius is attacked, which is chosen as in `adaptive`; one branch will do.
     monkeypatch.setattr(module, "_few_entries", module._all_entries)
+
+    def whole(opened: Any, masses: Any, ball: Any, *_: Any, **__: Any) -> Any:
+        zero = jnp.zeros((), masses.total.dtype)
+        opened = opened.add((), {"trace": noise.Measured(zero, zero)}, {}, {"radius": clip.reach(ball)})
+        return opened, jnp.asarray(0), None
+
+    monkeypatch.setattr(module, "choose_radius", whole)
 
 
 def found(mechanism: Any, config: Any, pair: Any, draws: int = DRAWS) -> float:
@@ -104,7 +114,7 @@ def test_no_attack_beats_the_claim_of_the_whole_of_pace() -> None:
     assert lower <= CLAIM
 
 
-@pytest.mark.parametrize("name", ["choice", "rounds", "all entries", "test"])
+@pytest.mark.parametrize("name", ["choice", "rounds", "all entries", "all clipped", "test"])
 def test_no_attack_beats_the_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """False alarms at 1e-4 for each; the attack has power, but not on a choice, which tells little under its noise."""
     simple(monkeypatch)
@@ -113,29 +123,31 @@ def test_no_attack_beats_the_claim(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert lower > 0.1 * CLAIM or name == "choice"
 
 
-def weaken(door: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a fault: half of the noise on one statistic."""
+def weaken(door: str, what: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a fault: a share of the noise on one statistic."""
     sound = getattr(noise, door)
 
     def less(key: Any, value: Any, **arguments: Any) -> Any:
         noisy, entry = sound(key, value, **arguments)
-        share = 0.5 if arguments["what"] == what else 1.0
-        return noise.Measured(value + share * (noisy.value - value), noisy.std), entry
+        kept = share if arguments["what"] == what else 1.0
+        return noise.Measured(value + kept * (noisy.value - value), noisy.std), entry
 
     monkeypatch.setattr(noise, door, less)
 
 
 FAULTS = {
-    "diagonal": ("gaussian", "diagonal of sum of z z^T"),
-    "entries": ("gaussian", "chosen entries of sum of z z^T"),
-    "all entries": ("symmetric_gaussian", "sum of z z^T"),
-    "norm": ("gaussian", "norm of the off-diagonal of sum of z z^T"),
-    "top": ("gaussian", "top eigenvalue of the off-diagonal of sum of z z^T"),
+    "diagonal": ("gaussian", "diagonal of sum of z z^T", 0.5),
+    "entries": ("gaussian", "chosen entries of sum of z z^T", 0.5),
+    "all entries": ("symmetric_gaussian", "sum of z z^T", 0.5),
+    "all clipped": ("symmetric_gaussian", "sum of w w^T", 0.5),
+    "norm": ("gaussian", "norm of the off-diagonal of sum of w w^T", 0.5),
+    # No pair moves it by its bound, which is that of the Frobenius norm: half of the noise would do for what they do.
+    "top": ("gaussian", "top eigenvalue of the off-diagonal of sum of w w^T", 0.3),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_half_of_the_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     simple(monkeypatch)
     weaken(*FAULTS[name], monkeypatch)
     assert found(*CASES[name]) > CLAIM
