@@ -252,7 +252,7 @@ for _name, _variants in {
         ),
     },
     "ssp_select": {"default": ({}, ("box",))},
-    "auto": {"default": ({}, ("box",))},
+    "auto": {"default": ({}, ("box",)), "pairs": ({"center": "pairs"}, ("l2",))},
 }.items():
     CASES[_name] = Case(
         _variants,
