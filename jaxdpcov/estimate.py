@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import difflib
-import os
 import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ def estimate(
     epsilon: float | None = None,
     delta: float | None = None,
     method: str = DEFAULT_METHOD,
-    center: str = "private",
+    center: str | None = None,
     relation: str = "replace",
     columns: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
@@ -56,7 +55,9 @@ def estimate(
             `Bounds.box` in the order of the columns. Indicators of `categories` have bounds (0, 1) already.
         rho, epsilon, delta: the budget: `rho` (zCDP), `epsilon` with `delta`, or `epsilon` alone (pure DP).
         method: name of a mechanism.
-        center: "private" (measure the mean), "zero" (moments about the public centre) or "pairs".
+        center: "private" (measure the mean), "zero" (moments about the public centre) or "pairs" (differences of
+            paired rows: the whole file is read into memory, and paired by a permutation from the key). None: that of
+            the method, "private" save for CoinPress.
         relation: "replace" (n is public) or "add_remove".
         columns: names of the columns to use; all of them unless given.
         categories: {column: public list of its values}: the column becomes 0/1 indicators `column=value`.
@@ -106,7 +107,7 @@ def estimate(
             # They shape the rows, and are public like bounds: for other ones the key must not draw the same noise.
             typed = jax.random.fold_in(typed, zlib.crc32(repr(choices).encode()))
         with _progress.reporting(progress):
-            release = mechanism.function(typed, _rows(data, table, center), budget, box, config=config)
+            release = mechanism.function(typed, _rows(table, config), budget, box, config=config)
         release = jax.tree_util.tree_map(np.asarray, release)
     tree = release.ledger
     if missing == "error":
@@ -126,7 +127,7 @@ def check_arguments(
     rho: Any = None,
     epsilon: Any = None,
     delta: Any = None,
-    center: str = "private",
+    center: str | None = None,
     relation: str = "replace",
     missing: str = "row",
     options: Mapping[str, Any] | None = None,
@@ -177,8 +178,8 @@ def _budget(mechanism: Mechanism, rho: Any, epsilon: Any, delta: Any) -> Any:
 def _config(mechanism: Mechanism, chosen: dict[str, Any]) -> Any:
     """The mechanism's config from keywords; defaults that it does not know are dropped, anything else is named."""
     fields = {field.name: field for field in dataclasses.fields(mechanism.config)}
-    for name, default in (("center", "private"), ("relation", "replace")):
-        if name not in fields and chosen[name] == default:
+    for name, default in (("center", None), ("relation", "replace")):
+        if chosen[name] is None or (name not in fields and chosen[name] == default):
             del chosen[name]
     for name in chosen:
         if name not in fields:
@@ -249,9 +250,12 @@ def _centers(public: Any, d: int) -> np.ndarray:
     return np.broadcast_to(center, (d,))
 
 
-def _rows(data: Any, table: Table, center: str) -> Rows:
-    """A stream of blocks, so that another number of rows compiles nothing; an array where pairs must be drawn."""
-    if center == "pairs" and not isinstance(data, (str, os.PathLike)):
+def _rows(table: Table, config: Any) -> Rows:
+    """A stream of blocks, so that another number of rows compiles nothing; an array where pairs must be drawn.
+
+    A stream would pair neighbours, and files are often sorted: by a column, or by person.
+    """
+    if getattr(config, "center", None) == "pairs":
         values, weights = table.read()
         return Rows.array(values, weights, table.n)
     block_rows = table.block_rows

@@ -228,13 +228,26 @@ def test_a_ball() -> None:
 
 
 def test_pairs(tmp_path: Path) -> None:
-    """An array is paired by a permutation from the key, a file in its order; both estimate the same matrix."""
+    """Paired by a permutation from the key, whatever the source: a sorted file has no small differences."""
     inside = np.cov(np.clip(X, LOW, HIGH).T, ddof=1)
     made = [release(data, center="pairs", rho=HUGE) for data in (X, csv(tmp_path))]
-    assert not np.allclose(made[0].covariance, made[1].covariance)
+    np.testing.assert_allclose(made[0].covariance, made[1].covariance, rtol=1e-11)
+    by_row = np.clip(X, LOW, HIGH)[np.lexsort(X.T)]
+    made.append(release(csv(tmp_path, by_row, "sorted.csv"), center="pairs", rho=HUGE))
     for one in made:
         assert one.mean is None
         np.testing.assert_allclose(one.covariance, inside, atol=0.5 * inside.max())
+    # Neighbours of the sorted rows would give the first column less than a tenth.
+    assert np.mean(np.diff(by_row[:, 1]) ** 2) / 2 < 0.1 * inside[1, 1]
+
+
+def test_coinpress_by_its_defaults(tmp_path: Path) -> None:
+    """No choice of a centre has to be made, of an array or of a file."""
+    bounds, x = Bounds.spectrum(0.01, 1e4, mean_radius=100.0), X[1:]
+    for data in (x, csv(tmp_path, x)):
+        found = release(data, method="coinpress_gaussian", bounds=bounds, rho=50.0)
+        assert found.config.center == "pairs" and np.all(np.abs(found.mean - x.mean(0)) < x.std(0))
+        assert release(data, method="coinpress_mean", bounds=bounds, rho=50.0).covariance is None
 
 
 def test_under_add_remove_no_count_leaves(tmp_path: Path) -> None:

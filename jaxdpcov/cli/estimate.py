@@ -56,8 +56,9 @@ def command(
         ),
     ] = "row",
     center: Annotated[
-        str, typer.Option(metavar="private|zero|pairs", help="How the covariance is centred.")
-    ] = "private",
+        str | None,
+        typer.Option(metavar="private|zero|pairs", help="How the covariance is centred; None: as the method has it."),
+    ] = None,
     relation: Annotated[
         str, typer.Option(metavar="replace|add_remove", help="Neighbouring relation; n is public under replace.")
     ] = "replace",

@@ -23,6 +23,10 @@ BLOCK_ENTRIES = 400_000
 
 BlockSum = Callable[..., Any]
 
+_WEIGHTED_PAIRS = (
+    "center='pairs' needs unweighted rows: a person's rows would sit in several pairs; give another center="
+)
+
 
 class Rows:
     """Sensitive rows (n, d) in one of their homes; make one with `Rows.array` or `Rows.chunked`.
@@ -151,7 +155,7 @@ class ArrayRows(Rows):
     def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
         """See `Rows.reduce_pairs`: pairs by a permutation from the key; with n odd one row is left out."""
         if self.weighted:
-            raise ValueError("center='pairs' needs unweighted rows: a person's rows would sit in several pairs")
+            raise ValueError(_WEIGHTED_PAIRS)
         order = jax.random.permutation(key, self.values.shape[0])
 
         def at(start: Any, size: int) -> Any:
@@ -254,9 +258,14 @@ class ChunkedRows(Rows):
         return self._passes(_block_step(f), args)
 
     def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
-        """See `Rows.reduce_pairs`: neighbours in the order of arrival; sorted files must be shuffled first."""
+        """See `Rows.reduce_pairs`: neighbours in the order of arrival, which must be public and not sorted.
+
+        Differences of neighbours in a sorted or grouped file are too small, and so is the covariance; where the order
+        depends on the rows, one row that is replaced may move, and change all pairs after it. `estimate` reads a file
+        into memory instead.
+        """
         if self.weighted:
-            raise ValueError("center='pairs' needs unweighted rows: a person's rows would sit in several pairs")
+            raise ValueError(_WEIGHTED_PAIRS)
         return self._passes(_pair_step(f), args)
 
     def _passes(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:

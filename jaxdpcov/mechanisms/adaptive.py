@@ -76,7 +76,8 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
         `Release` with covariance (d, d) and mean (d,) (of the clipped rows; None unless center="private") in data
         units. `extra`: "radius", where rows were clipped (data units under l2 bounds, half-widths under a box),
         "separate", whether the separate form was taken, and "trace", the bound on the trace used for it, in frame
-        units x = center + scale u. `measured` holds the noisy "trace" and "second_moment" in frame units.
+        units x = center + scale u. `measured` holds the noisy "trace" and "second_moment" in frame units, `diagnostics`
+        the errors predicted for both forms, "predicted_gaussian" and "predicted_separate".
 
     Raises:
         TypeError, ValueError: for public arguments only, never for what rows hold. Traced arguments that are invalid

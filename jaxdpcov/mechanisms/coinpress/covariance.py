@@ -215,8 +215,9 @@ def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, c
         and "second_moments" (rounds, d, d), the noisy answers in the units of each round; `diagnostics` has their
         "clip_radius".
 
-    Edge cases: one round, one column, upper = lower, n < d and singular data give finite results; the status says
-        when n is too small for a round to narrow anything. Heavy tails bias the estimate down, by clipping.
+    Edge cases: one round, one column, upper = lower, n < d and singular data give finite results (pairs need n >= 2);
+        the status says when n is too small for a round to narrow anything. Heavy tails bias the estimate down, by
+        clipping.
 
     References: Biswas, Dong, Kamath, Ullman 2020 (arXiv 2006.06618), algorithm MVCRec; noise as in docs/guarantees.md.
 

@@ -61,7 +61,8 @@ def coinpress_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, con
     Returns:
         `Release` with covariance (d, d) and mean (d,) in data units; `measured` has "covariance" and "mean";
         `extra` has the covariance's "ellipsoid" and the mean's "radius" in its units:
-        (m - mu)^T ellipsoid^{-1} (m - mu) <= radius^2.
+        (m - mu)^T ellipsoid^{-1} (m - mu) <= radius^2, and "second_moments" (rounds, d, d), the noisy answers.
+        `diagnostics`: "clip_radius" and "mean_clip_radius" by round.
 
     References: Biswas, Dong, Kamath, Ullman 2020 (arXiv 2006.06618), section 3.3.
 

@@ -230,11 +230,12 @@ def coinpress_mean_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, conf
     """Private mean of one column, under zCDP (Gaussian noise) or pure epsilon-DP (Laplace noise).
 
     Formal guarantee: as `coinpress_mean`; rho-zCDP, or epsilon-DP by basic composition of Laplace noise at the same
-    sensitivity 2 r/n. Under constants="theory" the interval mean +- extra["radius"] sqrt(upper) holds the mean with
-    probability 1 - beta over Gaussian rows and noise.
+    sensitivity 2 r/n. Under constants="theory" the interval mean +- extra["radius"] sqrt(v) holds the mean with
+    probability 1 - beta over Gaussian rows and noise, where v is the largest variance of the bounds: `upper`, times
+    `lower` where that is a matrix.
 
-    Args, Returns: as `coinpress_mean`, rows (n, 1); `PureDP(epsilon)` too. Variance at most `upper`, data units
-        squared; the mean in mean_center +- mean_radius.
+    Args, Returns: as `coinpress_mean`, rows (n, 1); `PureDP(epsilon)` too. Variance at most v, data units squared; the
+        mean in mean_center +- mean_radius.
 
     References: Biswas, Dong, Kamath, Ullman 2020 (arXiv 2006.06618), algorithm UVMRec.
 
