@@ -82,7 +82,7 @@ def test_a_row_of_a_radius_is_inside_it_and_its_neighbour_in_floats_is_not(dtype
     norms = np.minimum(np.asarray(clip.row_norms(frame.rows(x))), 1)
     ends = np.asarray(levels.radii(dtype))
     longer = np.sum(norms[:, None] > ends[None, :], axis=0)
-    assert len(set(longer % 3)) > 1  # radii fall on, below and above the norms that they are compared with
+    assert np.sum(np.isin(norms, ends)) > len(radii) / 2  # else hardly a norm is at a radius, where it matters
     np.testing.assert_array_equal(levels.masses(x, None, frame).beyond, longer)
     by_level = np.asarray(levels.rows_by_level(x, None, frame))
     np.testing.assert_array_equal(np.cumsum(by_level)[:-1], longer[1:])
