@@ -22,8 +22,9 @@ from jaxdpcov import (
 )
 from jaxdpcov.mechanisms import _ball
 from jaxdpcov.mechanisms import adaptive as module
-from jaxdpcov.privacy import noise, selection
+from jaxdpcov.privacy import selection
 from jaxdpcov.privacy.accounting import epsilon_of_rho
+from tests.reference.attack import weaken
 
 RHO, EPSILON, DELTA = 1.0, 1.5, 1e-3
 
@@ -94,20 +95,8 @@ def test_neither_form_of_adaptive_beats_the_claim(form: str, constants: str, mon
         "gaussian": ("symmetric_laplace", "sum of w w^T"),
         "separate": ("laplace", "eigenvalues of sum of w w^T"),
     }[form]
-    weaken(door, what, monkeypatch, share=0.01)
+    weaken(monkeypatch, door, what, 0.01)
     assert found(adaptive, config, SPECTRUM, PureDP(EPSILON)) > EPSILON
-
-
-def weaken(door: str, what: str, monkeypatch: pytest.MonkeyPatch, share: float = 0.04) -> None:
-    """Plant a fault: a small part of the noise on one statistic."""
-    sound = getattr(noise, door)
-
-    def less(key: Any, value: Any, **arguments: Any) -> Any:
-        noisy, entry = sound(key, value, **arguments)
-        kept = share if arguments["what"] == what else 1.0
-        return noise.Measured(value + kept * (noisy.value - value), noisy.std), entry
-
-    monkeypatch.setattr(noise, door, less)
 
 
 FAULTS = {
@@ -131,6 +120,6 @@ def test_a_planted_fault_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(selection, draw, lambda *arguments: 0.01 * whole(*arguments))
     else:
         case, door, what = FAULTS[fault]
-        weaken(door, what, monkeypatch)
+        weaken(monkeypatch, door, what, 0.04)
     lower = found(*case, PureDP(EPSILON))
     assert lower > EPSILON

@@ -17,6 +17,7 @@ from jaxdpcov.data import clip
 from jaxdpcov.mechanisms.pace import estimators, rounds, select, traced
 from jaxdpcov.privacy import noise, selection
 from jaxdpcov.privacy.accounting import epsilon_of_rho
+from tests.reference.attack import weaken
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")
 
@@ -123,18 +124,6 @@ def test_no_attack_beats_the_claim(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert lower > 0.1 * CLAIM or name == "choice"
 
 
-def weaken(door: str, what: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a fault: a share of the noise on one statistic."""
-    sound = getattr(noise, door)
-
-    def less(key: Any, value: Any, **arguments: Any) -> Any:
-        noisy, entry = sound(key, value, **arguments)
-        kept = share if arguments["what"] == what else 1.0
-        return noise.Measured(value + kept * (noisy.value - value), noisy.std), entry
-
-    monkeypatch.setattr(noise, door, less)
-
-
 FAULTS = {
     "diagonal": ("gaussian", "diagonal of sum of z z^T", 0.5),
     "entries": ("gaussian", "chosen entries of sum of z z^T", 0.5),
@@ -149,7 +138,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_too_little_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     simple(monkeypatch)
-    weaken(*FAULTS[name], monkeypatch)
+    weaken(monkeypatch, *FAULTS[name])
     assert found(*CASES[name]) > CLAIM
 
 

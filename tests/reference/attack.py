@@ -1,8 +1,24 @@
-"""A random local search for the largest change of a statistic over a few rows of a domain."""
+"""Attacks: a local search for the largest change of a statistic over a few rows, and too little noise, planted."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
+
+from jaxdpcov.privacy import noise
+
+
+def weaken(monkeypatch: pytest.MonkeyPatch, door: str, what: str, share: float) -> None:
+    """Plant a fault: `noise.<door>` adds only a share of its noise to the statistic called `what`."""
+    sound = getattr(noise, door)
+
+    def less(key: Any, value: Any, **arguments: Any) -> Any:
+        noisy, entry = sound(key, value, **arguments)
+        kept = share if arguments["what"] == what else 1.0
+        return noise.Measured(value + kept * (noisy.value - value), noisy.std), entry
+
+    monkeypatch.setattr(noise, door, less)
 
 
 def project(points: np.ndarray, domain: str) -> np.ndarray:
