@@ -57,7 +57,7 @@ def command(
     ] = "row",
     center: Annotated[
         str | None,
-        typer.Option(metavar="private|zero|pairs", help="How the covariance is centred; None: as the method has it."),
+        typer.Option(metavar="private|zero|pairs", help="How the covariance is centred; left out, as the method does."),
     ] = None,
     relation: Annotated[
         str, typer.Option(metavar="replace|add_remove", help="Neighbouring relation; n is public under replace.")

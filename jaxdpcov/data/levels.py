@@ -148,9 +148,8 @@ def _masses(u: jax.Array, weights: Any) -> Masses:
     whole = part == 0.5
     part, octave = jnp.where(whole, 1.0, part), jnp.where(whole, 1 - power, -power)
     octaves = count(u.dtype) // PER_OCTAVE
-    of_octave = ((octave[:, None] == jnp.arange(octaves, dtype=octave.dtype)[None, :]) & (norm > 0)[:, None]).astype(
-        u.dtype
-    )
+    octave = jnp.where(norm > 0, octave, -1)  # a zero row is in none
+    of_octave = (octave[:, None] == jnp.arange(octaves, dtype=octave.dtype)[None, :]).astype(u.dtype)
     # The first column holds all rows of the octave: none of them is beyond its first radius.
     longer = (part[:, None] > _in_octave(u.dtype)[None, :]).at[:, 0].set(True).astype(u.dtype)
     each = jnp.stack([counted, counted * square], axis=1)[:, :, None] * longer[:, None, :]

@@ -148,11 +148,10 @@ def release(
     """The mechanisms of one fixed radius: `separate` (the whole ball), or `clipped_*` at `at`, a public number."""
     frame = clip.ball_frame(bounds, rows.d, rows.dtype)
     key_pairs, key = jax.random.split(key)
-    radius = jnp.ones((), rows.dtype) if at is None else at
-    if at is None and config.center != "pairs":
-        sums = rows.reduce(levels.moments_at_level, frame, jnp.asarray(0))
+    if at is None:
+        radius, sums = jnp.ones((), rows.dtype), moments_at_level(rows, key_pairs, frame, config, jnp.asarray(0))
     else:
-        sums = moments(rows, key_pairs, frame, config, radius)
+        radius, sums = at, moments(rows, key_pairs, frame, config, at)
     n = jnp.asarray(rows.count(), rows.dtype)
     return _fixed(name, key, sums, n, frame, budget, bounds, config, radius)
 
@@ -172,6 +171,23 @@ def _fixed(
     opened = _steps.begin(name, key, n, frame, budget, config, (radius > 0) & (radius <= 1.0))
     form = "gaussian" if name == "clipped_gaussian" else "separate"
     return finish(name, opened, sums, frame, budget, bounds, config, Choice(radius, form))
+
+
+def masses(rows: Rows, key: jax.Array, frame: clip.Frame, config: Any) -> levels.Masses:
+    """The pass over rows, or over half differences of pairs, that a private radius is chosen from."""
+    if config.center == "pairs":
+        return rows.reduce_pairs(levels.pair_masses, key, frame)
+    return rows.reduce(levels.masses, frame)
+
+
+def moments_at_level(rows: Rows, key: jax.Array, frame: clip.Frame, config: Any, level: jax.Array) -> levels.Moments:
+    """The pass over rows clipped at the radius of a level, or over half differences of pairs.
+
+    Pairs are drawn anew, by a key of this pass: each pairing is public randomness of its own.
+    """
+    if config.center == "pairs":
+        return rows.reduce_pairs(levels.pair_moments, key, frame, levels.radius(level, rows.dtype))
+    return rows.reduce(levels.moments_at_level, frame, level)
 
 
 def moments(rows: Rows, key: jax.Array, frame: clip.Frame, config: BallConfig, radius: Any) -> levels.Moments:

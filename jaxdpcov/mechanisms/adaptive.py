@@ -95,17 +95,10 @@ def adaptive(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: Adapt
     """
     frame = clip.ball_frame(bounds, rows.d, rows.dtype)
     key_masses, key_pairs, key = jax.random.split(key, 3)
-    if config.center == "pairs":
-        # Paired anew for the second pass: each pairing is public randomness of its own.
-        masses = rows.reduce_pairs(levels.pair_masses, key_masses, frame)
-    else:
-        masses = rows.reduce(levels.masses, frame)
+    masses = _ball.masses(rows, key_masses, frame, config)
     n = jnp.asarray(rows.count(), rows.dtype)
     opened, level, separate = _choose(key, masses, n, frame, budget, config)
-    if config.center == "pairs":
-        sums = _ball.moments(rows, key_pairs, frame, config, levels.radius(level, rows.dtype))
-    else:
-        sums = rows.reduce(levels.moments_at_level, frame, level)
+    sums = _ball.moments_at_level(rows, key_pairs, frame, config, level)
     return _finish(opened, sums, frame, budget, bounds, config, level, separate)
 
 
@@ -118,19 +111,9 @@ def _choose(
     opened, level, chosen = choose_radius(opened, masses, frame, budget, config)
     separate = chosen.separate < chosen.gaussian
     to_mean = (2.0 if config.center == "pairs" else 1.0) / opened.count
-    return (
-        opened.add(
-            (),
-            {},
-            {
-                "predicted_gaussian": chosen.gaussian * to_mean,
-                "predicted_separate": chosen.separate * to_mean,
-            },
-            {"separate": separate, "trace": chosen.trace * to_mean},
-        ),
-        level,
-        separate,
-    )
+    predicted = {"predicted_gaussian": chosen.gaussian * to_mean, "predicted_separate": chosen.separate * to_mean}
+    opened = opened.add((), {}, predicted, {"separate": separate, "trace": chosen.trace * to_mean})
+    return opened, level, separate
 
 
 class Chosen(NamedTuple):

@@ -82,7 +82,7 @@ class AutoConfig:
 
 @mechanism(config=AutoConfig, budgets=(ZCDP,), bounds=(L2Bounds, BoxBounds), host=True)
 def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfig) -> Release:
-    """Private covariance of rows clipped at a private radius, reconstructed as suits them: the default choice.
+    """Private covariance of rows clipped at a private radius, reconstructed as suits them.
 
     Formal guarantee: rho-zCDP for the stated relation, as the sum of its parts. A twentieth of the budget measures the
     trace and a tenth chooses the radius, as in `adaptive`. Rows clipped there give the mean and the second moment. All
@@ -121,16 +121,10 @@ def auto(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: AutoConfi
     frame = clip.frame(bounds, rows.d, rows.dtype)
     ball = clip.ball_frame(bounds, rows.d, rows.dtype)
     key_masses, key_pairs, key = jax.random.split(key, 3)
-    if config.center == "pairs":
-        masses = rows.reduce_pairs(levels.pair_masses, key_masses, ball)
-    else:
-        masses = rows.reduce(levels.masses, ball)
+    masses = _ball.masses(rows, key_masses, ball, config)
     n = jnp.asarray(rows.count(), rows.dtype)
     opened, level = _choose(key, masses, n, ball, budget, config)
-    if config.center == "pairs":
-        sums = rows.reduce_pairs(levels.pair_moments, key_pairs, ball, levels.radius(level, rows.dtype))
-    else:
-        sums = rows.reduce(levels.moments_at_level, ball, level)
+    sums = _ball.moments_at_level(rows, key_pairs, ball, config, level)
     opened, clipped = _mean(opened, sums, frame, ball, budget, config, level)
     if rows.d < _FEW or frame.domain == "ball":
         sub, found = _all_entries(opened, clipped, budget, config)
@@ -209,7 +203,7 @@ def _mean(
     opened, mean = _ball.measure_mean(key_mean, sums.first, scales, opened._replace(key=key), in_z)
     # Of pairs, w is half the difference, and z the difference over sqrt(2).
     square = in_z * in_z * (2.0 if config.center == "pairs" else 1.0)
-    return opened, Clipped(sums.second, radius, square, common.about(mean, sums.second), frame, ball)
+    return opened, Clipped(sums.second, radius, square, common.centre_of(mean, sums.second), frame, ball)
 
 
 @jax.jit
@@ -244,8 +238,8 @@ def _test(opened: _steps.Opened, clipped: Clipped, budget: Any, config: AutoConf
     each = sensitivity.box_entry(config.relation, diagonal=False, paired=scales.paired)
     dense |= scales.off_weight() * bound * clipped.square <= jnp.sqrt(d) * each
     in_z = clipped.square / opened.count
-    measured = {"off_diagonal_norm": norm, "off_diagonal_top": top}
-    measured = {name: noise.Measured(each.value * in_z, each.std * in_z) for name, each in measured.items()}
+    numbers = {"off_diagonal_norm": norm, "off_diagonal_top": top}
+    measured = {name: noise.Measured(number.value * in_z, number.std * in_z) for name, number in numbers.items()}
     return opened._replace(key=key, cost=cost).add((norm_entry, top_entry), measured), dense
 
 

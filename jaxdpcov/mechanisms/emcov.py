@@ -80,10 +80,7 @@ def emcov(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: EMCovCon
     """
     frame = clip.ball_frame(bounds, rows.d, rows.dtype)
     key_pairs, key = jax.random.split(key)
-    if config.center == "pairs":
-        sums = _ball.moments(rows, key_pairs, frame, config, jnp.ones((), rows.dtype))
-    else:
-        sums = rows.reduce(levels.moments_at_level, frame, jnp.asarray(0))
+    sums = _ball.moments_at_level(rows, key_pairs, frame, config, jnp.asarray(0))
     return _finish(key, sums, jnp.asarray(rows.count(), rows.dtype), frame, budget, bounds, config)
 
 

@@ -175,7 +175,7 @@ def test_the_noise_of_the_test_is_what_it_says(center: str) -> None:
     def one(key: jax.Array) -> Any:
         opened = _steps.begin("auto", key, jnp.asarray(float(n)), ball, ZCDP(rho), config, jnp.asarray(True))
         second = jnp.asarray(exact)
-        seen = module.Clipped(second, radius, square, common.about(None, second), frame, ball)
+        seen = module.Clipped(second, radius, square, common.centre_of(None, second), frame, ball)
         opened, dense = module._test(opened, seen, ZCDP(rho), config)
         return opened.measured, opened.cost, dense
 

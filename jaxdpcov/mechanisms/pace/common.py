@@ -50,10 +50,10 @@ def begin(
     scales = _steps.Scales(frame, budget, config, opened.slack)
     key_mean, key = jax.random.split(opened.key)
     opened, mean = _steps.measure_mean(key_mean, sums.first, scales, opened._replace(key=key), config.mean_share)
-    return opened, about(mean, sums.second)
+    return opened, centre_of(mean, sums.second)
 
 
-def about(mean: noise.Measured | None, second: jax.Array) -> Centre:
+def centre_of(mean: noise.Measured | None, second: jax.Array) -> Centre:
     """The centre that a noisy mean in z makes for a second moment, zeros of whose shape stand for none."""
     if mean is None:
         nothing = jnp.zeros_like(second)
