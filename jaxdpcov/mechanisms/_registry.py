@@ -37,13 +37,20 @@ MECHANISMS: dict[str, Mechanism] = {}
 
 
 def mechanism(
-    *, config: type, budgets: tuple[type, ...], bounds: tuple[type, ...], host: bool = False
+    *,
+    config: type,
+    budgets: tuple[type, ...],
+    bounds: tuple[type, ...],
+    host: bool = False,
+    settle: Callable[[Rows, Any, Any, Any], Any] | None = None,
 ) -> Callable[[Callable[..., Release]], Callable[..., Release]]:
     """Turn a core `f(key, rows, budget, bounds, config) -> Release` into a public, registered mechanism.
 
     The public function takes `rows` (n, d) or `Rows`, any budget that buys one of `budgets`, and `config=None` for
     the default. The core sees `Rows`, a `ZCDP` or `PureDP`, and numbers in the dtype of the rows. With `host` it is
-    never compiled as a whole here: a core that has a path of its own for the host compiles its parts.
+    never compiled as a whole here: a core that has a path of its own for the host compiles its parts. What a config
+    leaves open and only the host can choose, such as a number of rounds, `settle(rows, budget, bounds, config)`
+    returns chosen from public numbers; the key is folded with that config, so that None gives what its choice gives.
     """
 
     def decorate(core: Callable[..., Release]) -> Callable[..., Release]:
@@ -62,10 +69,10 @@ def mechanism(
             rows = as_rows(rows)
             key = _checks.typed_key(key)
             settings = _config(name, config, entry.config)
-            arguments = jax.tree_util.tree_map(
-                functools.partial(_number, rows.dtype),
-                (_budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d, rows.dtype), settings),
-            )
+            budget, bounds = _budget(name, budget, budgets), _bounds(name, bounds, entry.bounds, rows.d, rows.dtype)
+            if settle is not None:
+                settings = settle(rows, budget, bounds, settings)
+            arguments = jax.tree_util.tree_map(functools.partial(_number, rows.dtype), (budget, bounds, settings))
             # A stream is a host loop over compiled steps; everything else is one program.
             return (compiled if isinstance(rows, ArrayRows) and not host else run)(key, rows, *arguments)
 
@@ -159,7 +166,21 @@ def _bounds(name: str, bounds: Any, allowed: tuple[type, ...], d: int, dtype: An
             allows = f" or the shape ({d}, {d})" if isinstance(bounds, SpectrumBounds) else ""
             raise ValueError(f"{field} must have one entry for each column{allows}, got shape {np.shape(value)}")
     _check_range(bounds, dtype)
+    if isinstance(bounds, SpectrumBounds):
+        _check_matrix(bounds)
     return bounds
+
+
+def _check_matrix(bounds: SpectrumBounds) -> None:
+    """A concrete matrix A0 must be a lower bound that some covariance below `upper` A0 can meet."""
+    if np.ndim(bounds.lower) != 2 or _checks.is_traced(bounds.lower):
+        return
+    matrix = np.asarray(bounds.lower, np.float64)
+    size = float(np.max(np.abs(matrix)))
+    if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6 * size) or np.linalg.eigvalsh(matrix)[0] <= 1e-14 * size:
+        raise ValueError("lower must be a symmetric positive definite matrix (or one number)")
+    if not _checks.is_traced(bounds.upper) and np.any(np.asarray(bounds.upper) < 1.0):
+        raise ValueError(f"upper must be at least 1 where lower is a matrix A0: Sigma <= upper A0; got {bounds.upper}")
 
 
 def _check_range(bounds: Any, dtype: Any) -> None:

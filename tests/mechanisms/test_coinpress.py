@@ -18,7 +18,7 @@ from jaxdpcov import (
     coinpress_mean_1d,
     coinpress_variance_1d,
 )
-from jaxdpcov.mechanisms.coinpress import measure
+from jaxdpcov.mechanisms import _mapped as measure
 from jaxdpcov.privacy import ledger, tails
 from tests.mechanisms.coinpress_cases import (
     SIGMA,

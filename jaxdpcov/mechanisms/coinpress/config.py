@@ -1,19 +1,14 @@
-"""Choices of the CoinPress mechanisms, and the step that settles the open ones on the host before anything compiles."""
+"""Choices of the CoinPress mechanisms."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxdpcov import _checks
 from jaxdpcov._records import record
-from jaxdpcov.bounds import SpectrumBounds
-from jaxdpcov.data.rows import Rows, as_rows
-from jaxdpcov.mechanisms import _registry
-from jaxdpcov.privacy.budget import ApproxDP, PureDP, to_zcdp
+from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms._prior import number
 
 #: More rounds than any prior knowledge in floating-point range has a use for.
 MAX_ROUNDS = 32
@@ -92,82 +87,28 @@ def shares(rounds: int) -> tuple[float, ...]:
     return (1.0,) if rounds == 1 else (*[0.25 / (rounds - 1)] * (rounds - 1), 0.75)
 
 
-Settle = Callable[[Rows, Any, SpectrumBounds, CoinPressConfig], CoinPressConfig]
-
-
-def settled(settle: Settle) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a registered mechanism settle what its config leaves open, from public numbers and on the host.
-
-    `settle(rows, budget, bounds, config)` returns the config with every structural choice made. The key is folded with
-    that config, so rounds=None gives what the number it chose would give. Wrong types go on to the registry's checks.
-    """
-
-    def decorate(registered: Callable[..., Any]) -> Callable[..., Any]:
-        entry = _registry.MECHANISMS[registered.__name__]
-
-        @functools.wraps(registered)
-        def public(key: Any, rows: Any, budget: Any, bounds: Any, *, config: Any = None) -> Any:
-            rows = as_rows(rows)
-            chosen = CoinPressConfig() if config is None else config
-            if isinstance(budget, ApproxDP) and not _checks.is_traced(budget):
-                budget = to_zcdp(budget)
-            if isinstance(budget, entry.budgets) and isinstance(bounds, SpectrumBounds):
-                if isinstance(chosen, CoinPressConfig):
-                    _check_matrix(bounds, rows.d)
-                    config = settle(rows, budget, bounds, chosen)
-            return registered(key, rows, budget, bounds, config=config)
-
-        _registry.MECHANISMS[entry.name] = dataclasses.replace(entry, function=public)
-        return public
-
-    return decorate
-
-
-def _check_matrix(bounds: SpectrumBounds, d: int) -> None:
-    """A concrete matrix A0 must be a lower bound that some covariance below `upper` A0 can meet."""
-    if np.shape(bounds.lower) != (d, d) or _checks.is_traced(bounds.lower):
-        return
-    matrix = np.asarray(bounds.lower, np.float64)
-    size = float(np.max(np.abs(matrix)))
-    if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6 * size) or np.linalg.eigvalsh(matrix)[0] <= 1e-14 * size:
-        raise ValueError("lower must be a symmetric positive definite matrix (or one number)")
-    if not _checks.is_traced(bounds.upper) and np.any(np.asarray(bounds.upper) < 1.0):
-        raise ValueError(f"upper must be at least 1 where lower is a matrix A0: Sigma <= upper A0; got {bounds.upper}")
-
-
 def given(config: CoinPressConfig) -> tuple[Any, ...]:
     """The shares of the budget by round, of a config whose rounds are settled."""
     assert config.rounds is not None
     return shares(config.rounds) if config.split is None else config.split
 
 
-def with_rounds(
-    config: CoinPressConfig, choose: Callable[[float], int], *, known: dict[str, Any], field: str = "rounds"
-) -> CoinPressConfig:
-    """The config with `field` set: as given, or as many as `split` has shares, or choose(beta) if all is `known`."""
-    if getattr(config, field) is not None:
-        return config
-    if field == "rounds" and config.split is not None:
+def by_split(config: CoinPressConfig) -> CoinPressConfig:
+    """The config with as many rounds as `split` has shares, where that is what says how many."""
+    if config.rounds is None and config.split is not None:
         return dataclasses.replace(config, rounds=len(config.split))
-    for name, value in known.items():
-        if number(value) is None:
-            raise TypeError(
-                f"{field}=None chooses the number of rounds by {name}, which is traced here: "
-                f"give config=CoinPressConfig({field}=...)"
-            )
-    beta = number(config.beta)
-    settings: dict[str, Any] = {field: choose(0.05 if beta is None else beta)}
-    return dataclasses.replace(config, **settings)
+    return config
 
 
-def number(value: Any) -> float | None:
-    """A public number on the host, None where it is traced."""
-    return None if isinstance(value, jax.core.Tracer) else float(np.max(np.asarray(value, np.float64)))
+def units(n: Any, config: CoinPressConfig) -> float:
+    """Rows or pairs on the host, of a number of rows that is no tracer."""
+    return max(float(n) // 2, 1.0) if config.center == "pairs" else float(n)
 
 
-def cost(budget: Any) -> float | None:
-    """The number in a budget on the host, None where it is traced."""
-    return number(budget.epsilon if isinstance(budget, PureDP) else budget.rho)
+def beta(config: CoinPressConfig) -> float:
+    """The failure probability that a number of rounds is chosen by: the default's where it is traced."""
+    known = number(config.beta)
+    return 0.05 if known is None else known
 
 
 def one_column(rows: Rows, name: str) -> None:

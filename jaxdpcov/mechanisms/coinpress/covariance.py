@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from jaxdpcov import linalg, status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms import _mapped as measure
+from jaxdpcov.mechanisms import _prior
+from jaxdpcov.mechanisms._prior import Prior, prior, public_bits, spread
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
-from jaxdpcov.mechanisms.coinpress import constants, measure
+from jaxdpcov.mechanisms.coinpress import constants
 from jaxdpcov.mechanisms.coinpress import rounds as counts
-from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig, settled
-from jaxdpcov.mechanisms.coinpress.prior import Prior, prior, public_bits, spread
+from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
 from jaxdpcov.privacy import ledger, noise
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
@@ -50,14 +52,13 @@ class Fitted(NamedTuple):
 
 def settle(rows: Rows, rho: float | None, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
     """The config with its number of rounds."""
+    n = rows.count()
 
-    def choose(beta: float) -> int:
-        n = choices.number(rows.count())
-        assert n is not None
-        units = max(n // 2, 1.0) if config.center == "pairs" else n
-        return counts.covariance_rounds(units, rows.d, spread(bounds), rho, config.constants, config.noise, beta)
+    def choose() -> int:
+        about = choices.units(n, config), rows.d, spread(bounds), rho
+        return counts.covariance_rounds(*about, config.constants, config.noise, choices.beta(config))
 
-    return choices.with_rounds(config, choose, known={"n": rows.count(), "upper": bounds.upper, "lower": bounds.lower})
+    return _prior.settled(choices.by_split(config), "rounds", choose, n=n, upper=bounds.upper, lower=bounds.lower)
 
 
 def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, config: CoinPressConfig) -> Fitted:
@@ -190,8 +191,12 @@ def mapped_std(back: jax.Array, scale: jax.Array, kind: str) -> jax.Array:
     return scale * length[:, None] * length[None, :] * jnp.sqrt(variance)
 
 
-@settled(lambda rows, budget, bounds, config: settle(rows, choices.cost(budget), bounds, config))
-@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,))
+@mechanism(
+    config=CoinPressConfig,
+    budgets=(ZCDP,),
+    bounds=(SpectrumBounds,),
+    settle=lambda rows, budget, bounds, config: settle(rows, _prior.cost(budget), bounds, config),
+)
 def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
     """Private covariance of (near) Gaussian rows from a wide prior range of it, by rounds that narrow the range.
 

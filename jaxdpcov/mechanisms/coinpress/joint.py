@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jaxdpcov import status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms._prior import Prior, cost, number, prior, public_bits
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
 from jaxdpcov.mechanisms.coinpress import covariance, mean
-from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig, settled
-from jaxdpcov.mechanisms.coinpress.prior import Prior, prior, public_bits
+from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
 from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
@@ -24,7 +24,7 @@ _NAME = "coinpress_gaussian"
 def _settle(rows: Rows, budget: Any, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
     if config.center != "pairs":
         raise ValueError(f"{_NAME} measures the mean and needs center='pairs', got {config.center!r}")
-    rho, share = choices.cost(budget), choices.number(_mean_share(rows.d, config))
+    rho, share = cost(budget), number(_mean_share(rows.d, config))
     first, second = (None, None) if rho is None or share is None else (rho * share, rho * (1.0 - share))
     config = mean.settle(rows, first, False, bounds, config, field="mean_rounds", name=_NAME)
     return covariance.settle(rows, second, bounds, config)
@@ -42,8 +42,7 @@ def _mean_share(d: int, config: CoinPressConfig) -> Any:
     return 1.0 / (1.0 + (0.5 * d * (d + 1)) ** 0.5)
 
 
-@settled(_settle)
-@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,))
+@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,), settle=_settle)
 def coinpress_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
     """Private mean and covariance of (near) Gaussian rows from one budget, from wide prior ranges of both.
 

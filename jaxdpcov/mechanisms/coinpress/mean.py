@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jaxdpcov import status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms import _mapped as measure
+from jaxdpcov.mechanisms._prior import Prior, cost, least_eigenvalue, number, prior, public_bits, settled
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
-from jaxdpcov.mechanisms.coinpress import constants, measure
+from jaxdpcov.mechanisms.coinpress import constants
 from jaxdpcov.mechanisms.coinpress import rounds as counts
-from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig, settled
-from jaxdpcov.mechanisms.coinpress.prior import Prior, least_eigenvalue, prior, public_bits
+from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
 from jaxdpcov.privacy import ledger, noise
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
 from jaxdpcov.release import Release
@@ -111,16 +112,17 @@ def settle(
     if bounds.mean_radius is None:
         raise ValueError(f"{name} needs mean_radius: Bounds.spectrum(lower, upper, mean_center=..., mean_radius=...)")
 
-    def choose(beta: float) -> int:
-        n, radius, upper = (choices.number(x) for x in (rows.count(), bounds.mean_radius, bounds.upper))
+    known = {"n": rows.count(), "upper": bounds.upper, "lower": bounds.lower, "mean_radius": bounds.mean_radius}
+
+    def choose() -> int:
+        n, radius, upper = (number(known[name]) for name in ("n", "mean_radius", "upper"))
         assert n is not None and radius is not None and upper is not None
         least = least_eigenvalue(bounds)
         if field == "rounds":
             least = upper if jnp.ndim(bounds.lower) == 0 else upper * least
-        return counts.mean_rounds(n, rows.d, radius / least**0.5, budget, config.constants, beta, pure)
+        return counts.mean_rounds(n, rows.d, radius / least**0.5, budget, config.constants, choices.beta(config), pure)
 
-    known = {"n": rows.count(), "upper": bounds.upper, "lower": bounds.lower, "mean_radius": bounds.mean_radius}
-    return choices.with_rounds(config, choose, field=field, known=known)
+    return settled(choices.by_split(config) if field == "rounds" else config, field, choose, **known)
 
 
 @functools.partial(jax.jit, static_argnames="number")
@@ -175,12 +177,11 @@ def _mean(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, confi
     )
 
 
-@settled(
-    lambda rows, budget, bounds, config: settle(
-        rows, choices.cost(budget), False, bounds, config, name="coinpress_mean"
-    )
-)
-@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,))
+def _settle(rows: Rows, budget: Any, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
+    return settle(rows, cost(budget), False, bounds, config, name="coinpress_mean")
+
+
+@mechanism(config=CoinPressConfig, budgets=(ZCDP,), bounds=(SpectrumBounds,), settle=_settle)
 def coinpress_mean(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
     """Private mean of (near) Gaussian rows from a wide prior ball around it, by rounds that shrink the ball.
 
@@ -221,11 +222,10 @@ def coinpress_mean(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config:
 def _settle_1d(rows: Rows, budget: Any, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
     choices.one_column(rows, "coinpress_mean_1d")
     pure = isinstance(budget, PureDP)
-    return settle(rows, choices.cost(budget), pure, bounds, config, name="coinpress_mean_1d")
+    return settle(rows, cost(budget), pure, bounds, config, name="coinpress_mean_1d")
 
 
-@settled(_settle_1d)
-@mechanism(config=CoinPressConfig, budgets=(ZCDP, PureDP), bounds=(SpectrumBounds,))
+@mechanism(config=CoinPressConfig, budgets=(ZCDP, PureDP), bounds=(SpectrumBounds,), settle=_settle_1d)
 def coinpress_mean_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
     """Private mean of one column, under zCDP (Gaussian noise) or pure epsilon-DP (Laplace noise).
 

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jaxdpcov import status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms import _mapped as measure
+from jaxdpcov.mechanisms._prior import Prior, cost, prior, public_bits, settled, spread
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
-from jaxdpcov.mechanisms.coinpress import constants, measure
+from jaxdpcov.mechanisms.coinpress import constants
 from jaxdpcov.mechanisms.coinpress import rounds as counts
-from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig, settled
-from jaxdpcov.mechanisms.coinpress.prior import Prior, prior, public_bits, spread
+from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
 from jaxdpcov.privacy import ledger, noise
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
 from jaxdpcov.release import Release
@@ -24,16 +25,13 @@ _NAME = "coinpress_variance_1d"
 
 def _settle(rows: Rows, budget: Any, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
     choices.one_column(rows, _NAME)
+    n, pure = rows.count(), isinstance(budget, PureDP)
 
-    def choose(beta: float) -> int:
-        n = choices.number(rows.count())
-        assert n is not None
-        units = max(n // 2, 1.0) if config.center == "pairs" else n
-        pure = isinstance(budget, PureDP)
-        return counts.variance_rounds(units, spread(bounds), choices.cost(budget), config.constants, beta, pure)
+    def choose() -> int:
+        units = choices.units(n, config)
+        return counts.variance_rounds(units, spread(bounds), cost(budget), config.constants, choices.beta(config), pure)
 
-    known = {"n": rows.count(), "upper": bounds.upper, "lower": bounds.lower}
-    return choices.with_rounds(config, choose, known=known)
+    return settled(choices.by_split(config), "rounds", choose, n=n, upper=bounds.upper, lower=bounds.lower)
 
 
 @functools.partial(jax.jit, static_argnames="rounds")
@@ -94,8 +92,7 @@ def _finish(
     return estimate * about.least, jnp.stack([low, high]) * about.least, bits
 
 
-@settled(_settle)
-@mechanism(config=CoinPressConfig, budgets=(ZCDP, PureDP), bounds=(SpectrumBounds,))
+@mechanism(config=CoinPressConfig, budgets=(ZCDP, PureDP), bounds=(SpectrumBounds,), settle=_settle)
 def coinpress_variance_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: CoinPressConfig) -> Release:
     """Private variance of one column from a wide prior interval, under zCDP (Gaussian noise) or pure DP (Laplace).
 

@@ -1,4 +1,4 @@
-"""The two noisy queries of CoinPress: sums over rows that a public or released map brings into the unit ball.
+"""Two noisy queries on a population of unknown scale: sums over rows that a public or released map brings into a ball.
 
 Each query is one function, which joins the reduction to the noise that fits it. A map is a matrix A (rows become A x)
 or a number; it and every centre and radius are public or made from earlier noisy answers.

@@ -1,6 +1,8 @@
-"""Public prior knowledge on the population in the form that the rounds need: Bounds.spectrum as a whitened frame."""
+"""Public prior knowledge on the population: Bounds.spectrum as a whitened frame, and what it decides on the host."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,6 +12,7 @@ import numpy as np
 from jaxdpcov import linalg, status
 from jaxdpcov._records import record
 from jaxdpcov.bounds import SpectrumBounds
+from jaxdpcov.privacy.budget import PureDP
 
 
 @record()
@@ -75,3 +78,26 @@ def spread(bounds: SpectrumBounds) -> float:
 def least_eigenvalue(bounds: SpectrumBounds) -> float:
     """The smallest eigenvalue of A0 on the host, of concrete bounds."""
     return float(np.linalg.eigvalsh(np.atleast_2d(np.asarray(bounds.lower, np.float64)))[0])
+
+
+def number(value: Any) -> float | None:
+    """A public number on the host, None where it is traced."""
+    return None if isinstance(value, jax.core.Tracer) else float(np.max(np.asarray(value, np.float64)))
+
+
+def cost(budget: Any) -> float | None:
+    """The number in a budget on the host, None where it is traced."""
+    return number(budget.epsilon if isinstance(budget, PureDP) else budget.rho)
+
+
+def settled(config: Any, field: str, choose: Callable[[], Any], **known: Any) -> Any:
+    """The config with a structural choice made: as given, or choose() where the public numbers it needs are `known`."""
+    if getattr(config, field) is not None:
+        return config
+    for name, value in known.items():
+        if number(value) is None:
+            raise TypeError(
+                f"{field}=None is chosen by {name}, which is traced here: give "
+                f"config={type(config).__name__}({field}=...)"
+            )
+    return dataclasses.replace(config, **{field: choose()})
