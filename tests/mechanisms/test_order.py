@@ -43,7 +43,21 @@ def test_no_two_factorisations_of_a_release_are_independent(name: str) -> None:
     assert steps >= 3 and free == 0
 
 
-@pytest.mark.parametrize("metric", [metrics.kl, metrics.bures_wasserstein, metrics.mahalanobis])
+def variation(estimate: Any, truth: Any) -> Any:
+    return metrics.total_variation(jax.random.key(0), estimate, truth)
+
+
+METRICS = [
+    metrics.kl,
+    metrics.bures_wasserstein,
+    metrics.mahalanobis,
+    metrics.chi_square,
+    metrics.total_variation_bounds,
+    variation,
+]
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_no_two_factorisations_of_a_metric_are_independent(metric: Any) -> None:
     a = jnp.broadcast_to(jnp.eye(3), (4, 3, 3))
     steps, free = independent_factorisations(lambda x: metric(x, 2.0 * x), a)
