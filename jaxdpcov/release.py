@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdpcov import _records, linalg, status
+from jaxdpcov import _checks, _records, linalg, status
 from jaxdpcov._records import record
+from jaxdpcov.bounds import BoxBounds
+from jaxdpcov.distributions import Gaussian, Product
 from jaxdpcov.privacy import ledger as ledgers
 
 SCHEMA_VERSION = 1
@@ -67,6 +69,41 @@ class Release:
         """(d, d) correlation matrix with a unit diagonal; zero off the diagonal of a column without variance."""
         self._need_covariance()
         return linalg.correlation(self.covariance)
+
+    @property
+    def distribution(self) -> Gaussian | Product:
+        """What the release says about a row, data units, at no further cost: densities and synthetic rows.
+
+        `Gaussian(mean, covariance)`; of a mean alone under `Bounds.box(0, 1)`, the product distribution over {0,1}^d
+        of the mean clipped to [0, 1]. ValueError where the release has neither; where the bounds are traced and turn
+        out to be others, NaN.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxdpcov import ZCDP, Bounds, gaussian
+        >>> rows = jnp.array([[0.1, 0.9], [0.4, 0.3], [0.2, 0.5]])
+        >>> law = gaussian(jax.random.key(0), rows, ZCDP(100.0), Bounds.box(0.0, 1.0)).distribution
+        >>> law.sample(jax.random.key(1), (1000,)).shape
+        (1000, 2)
+        """
+        if self.mean is None:
+            raise ValueError(
+                f"this release of {self.mechanism} has no mean: with a known one, use "
+                "jaxdpcov.distributions.Gaussian(mean, release.covariance)"
+            )
+        if self.covariance is not None:
+            return Gaussian(self.mean, self.covariance)
+        mean = jnp.clip(self.mean, 0.0, 1.0)
+        if isinstance(self.bounds, BoxBounds):
+            lower, upper = self.bounds.lower, self.bounds.upper
+            if _checks.is_traced(lower, upper):
+                unit = jnp.all(jnp.asarray(lower) == 0) & jnp.all(jnp.asarray(upper) == 1)
+                return Product(jnp.where(unit, mean, jnp.nan))
+            if np.all(np.asarray(lower) == 0) and np.all(np.asarray(upper) == 1):
+                return Product(mean)
+        raise ValueError(
+            f"this release of {self.mechanism} has no covariance: a mean alone makes a distribution under "
+            f"Bounds.box(0, 1) only, got {self.bounds}"
+        )
 
     def _need_covariance(self) -> None:
         if self.covariance is None:

@@ -17,6 +17,7 @@ FLOORS = {
     "_records": 0,
     "bounds": 0,
     "status": 0,
+    "distributions": 1,
     "linalg": 1,
     "maxent": 1,
     "privacy": 1,
