@@ -16,6 +16,7 @@ from jaxdpcov.mechanisms.coinpress import (
 )
 from jaxdpcov.mechanisms.emcov import EMCovConfig, emcov
 from jaxdpcov.mechanisms.gaussian import DiagonalConfig, GaussianConfig, LaplaceConfig, diagonal, gaussian, laplace
+from jaxdpcov.mechanisms.klsu import KLSUConfig, learn_gaussian, naive_pce, pgce, ppc, private_mean, weak_ppc
 from jaxdpcov.mechanisms.pace import PaceConfig, SSPSelectConfig, pace, ssp_select
 from jaxdpcov.mechanisms.separate import (
     ClippedGaussianConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "DiagonalConfig",
     "EMCovConfig",
     "GaussianConfig",
+    "KLSUConfig",
     "LaplaceConfig",
     "PaceConfig",
     "PureDP",
@@ -64,8 +66,14 @@ __all__ = [
     "estimate",
     "gaussian",
     "laplace",
+    "learn_gaussian",
     "load",
+    "naive_pce",
     "pace",
+    "pgce",
+    "ppc",
+    "private_mean",
     "separate",
     "ssp_select",
+    "weak_ppc",
 ]

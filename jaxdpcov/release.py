@@ -56,7 +56,7 @@ class Release:
     @property
     def d(self) -> int:
         """Number of columns."""
-        return int((self.mean if self.covariance is None else self.covariance).shape[-1])
+        return int(self.center.shape[-1])
 
     @property
     def std(self) -> jax.Array:

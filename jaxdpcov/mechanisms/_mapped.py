@@ -51,17 +51,20 @@ def second_moment(
     *,
     kind: str,
     pure: bool = False,
+    long_rows: str = "clip",
     what: str,
 ) -> Answer:
     """(1/n) sum w w^T + noise, w = A (x - center) clipped to query.radius; of pair differences where `pairs` is a key.
 
-    A row is in one pair and its partner stays, so in both forms one replaced row changes one w.
+    A row is in one pair and its partner stays, so in both forms one replaced row changes one w. With long_rows="drop"
+    a longer row counts as 0, which is in the ball too.
     """
     scaled = _divide(a, query.radius)  # the ball of radius query.radius becomes the unit ball
+    drop = long_rows == "drop"
     if pairs is None:
-        total = rows.reduce(_second_rows, center, scaled)
+        total = rows.reduce(_kept_rows if drop else _second_rows, center, scaled)
     else:
-        total = rows.reduce_pairs(_second_pairs, pairs, center, scaled)
+        total = rows.reduce_pairs(_kept_pairs if drop else _second_pairs, pairs, center, scaled)
     return _named(_noisy_second(key, total, query, kind=kind, pure=pure), what)
 
 
@@ -87,19 +90,36 @@ def _divide(a: jax.Array, radius: jax.Array) -> jax.Array:
 
 
 def _second_rows(x: jax.Array, weights: Any, center: jax.Array, a: jax.Array) -> jax.Array:
-    return _outer(clip.clip_l2(_mapped(_finite(x - center[None, :]), a), 1.0), weights)
+    return _outer(clip.clip_l2(mapped(x, center, a), 1.0), weights)
 
 
 def _second_pairs(first: jax.Array, second: jax.Array, valid: Any, center: jax.Array, a: jax.Array) -> jax.Array:
+    return _outer(clip.clip_l2(_difference(first, second, center, a), 1.0), valid)
+
+
+def _kept_rows(x: jax.Array, weights: Any, center: jax.Array, a: jax.Array) -> jax.Array:
+    return _outer(_within(mapped(x, center, a)), weights)
+
+
+def _kept_pairs(first: jax.Array, second: jax.Array, valid: Any, center: jax.Array, a: jax.Array) -> jax.Array:
+    return _outer(_within(_difference(first, second, center, a)), valid)
+
+
+def _difference(first: jax.Array, second: jax.Array, center: jax.Array, a: jax.Array) -> jax.Array:
     # Sanitised before the difference, so that a row that is no row counts as the centre, and after it (overflow).
     difference = _finite(first - center[None, :]) - _finite(second - center[None, :])
-    return _outer(clip.clip_l2(_mapped(_finite(difference * 0.5**0.5), a), 1.0), valid)
+    return _times(_finite(difference * 0.5**0.5), a)
+
+
+def _within(z: jax.Array) -> jax.Array:
+    """Rows, 0 in place of one beyond the unit ball; what is left of one that is no number is 0 too."""
+    return jnp.where((clip.row_norms(z) <= 1.0)[:, None], clip.clip_l2(z, 1.0), jnp.zeros_like(z))
 
 
 def _first_rows(
     x: jax.Array, weights: Any, center: jax.Array, a: jax.Array, about: jax.Array, radius: jax.Array
 ) -> jax.Array:
-    z = clip.clip_l2(_mapped(_finite(x - center[None, :]), a) - about[None, :], radius) * (1.0 / radius)
+    z = clip.clip_l2(mapped(x, center, a) - about[None, :], radius) * (1.0 / radius)
     return jnp.sum(z if weights is None else z * weights[:, None], axis=0)
 
 
@@ -113,9 +133,14 @@ def _finite(x: jax.Array) -> jax.Array:
     return jnp.where(finite, jnp.clip(x, -most, most), jnp.zeros_like(x))
 
 
-def _mapped(x: jax.Array, a: jax.Array) -> jax.Array:
-    """Rows A x. As X A^T: A is not symmetric from the second round on."""
-    return x * a if a.ndim == 0 else jnp.matmul(x, a.T, precision="highest")
+def mapped(x: jax.Array, center: jax.Array, a: jax.Array) -> jax.Array:
+    """Rows A (x - center), sanitised; A is a matrix, a number, or one number for each column."""
+    return _times(_finite(x - center[None, :]), a)
+
+
+def _times(x: jax.Array, a: jax.Array) -> jax.Array:
+    # As X A^T: A is not symmetric from the second round on.
+    return x * a if a.ndim < 2 else jnp.matmul(x, a.T, precision="highest")
 
 
 def _outer(z: jax.Array, weights: Any) -> jax.Array:

@@ -200,3 +200,13 @@ def radius_score(weight: float) -> float:
     A row adds weight/2 times a number between min(0, 2 q^2 - 1) and q^2: within [-1, 1], and a range of at most 1.
     """
     return 0.5 * weight
+
+
+def histogram_l2(relation: Relation, columns: Any) -> Any:
+    """l2 sensitivity of one histogram for each of `columns` columns: a replaced row moves one count down, one up."""
+    return jnp.sqrt((2.0 if relation == "replace" else 1.0) * columns)
+
+
+def histogram_l1(relation: Relation, columns: Any) -> Any:
+    """l1 sensitivity of one histogram for each of `columns` columns."""
+    return (2.0 if relation == "replace" else 1.0) * columns

@@ -6,18 +6,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdpcov import linalg, status
+from jaxdpcov import linalg
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms import _constants as constants
 from jaxdpcov.mechanisms import _mapped as measure
 from jaxdpcov.mechanisms import _prior
+from jaxdpcov.mechanisms._ellipsoid import Estimate, home, shrink
 from jaxdpcov.mechanisms._prior import Prior, prior, public_bits, spread
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
-from jaxdpcov.mechanisms.coinpress import constants
 from jaxdpcov.mechanisms.coinpress import rounds as counts
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
-from jaxdpcov.privacy import ledger, noise
+from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
 
@@ -48,6 +49,11 @@ class Fitted(NamedTuple):
     cover: Any
     a: Any
     bits: Any
+
+    def estimate(self, about: Prior, config: CoinPressConfig) -> Estimate:
+        """The covariance from the last round, in data units."""
+        found = home(self.back, self.answers[-1], self.projected, self.cover, about, config)
+        return found._replace(bits=found.bits | self.bits)
 
 
 def settle(rows: Rows, rho: float | None, bounds: SpectrumBounds, config: CoinPressConfig) -> CoinPressConfig:
@@ -82,7 +88,7 @@ def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, config: CoinPressCon
         answers.append(answer)
         # One `eigh` waits for the other: two at a time over a batch can block each other for good on a CPU.
         z = answer.value if s < config.rounds - 1 else linalg.psd_project(answer.value)
-        last, (a, back, bits) = back, _shrink(a, back, z, answer.scale, plan.n, plan.betas[s], config)
+        last, (a, back, bits) = back, shrink(a, back, z, answer.scale, plan.n, plan.betas[s], config)
     return Fitted(last, tuple(answers), z, back, a, bits)
 
 
@@ -110,85 +116,6 @@ def _start(about: Prior) -> tuple[jax.Array, jax.Array]:
     """A = (upper A0)^{-1/2} and its inverse: in A x the covariance is at most I."""
     root = jnp.sqrt(about.upper)
     return about.white / root, about.color * root
-
-
-@jax.jit
-def _shrink(
-    a: jax.Array, back: jax.Array, z: jax.Array, scale: jax.Array, n: jax.Array, b: jax.Array, config: CoinPressConfig
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The next map and its inverse, both by products, from U = factor (Z projected to PSD + shift I)."""
-    d = a.shape[0]
-    factor, shift, usable = constants.covariance_inflation(config.constants, config.noise, n, d, b, scale)
-    # Eigenvalues of Z below 0 end at the shift: the projection and the power are one function of the spectrum.
-    half = linalg.powm(z + shift * jnp.eye(d, dtype=a.dtype), 0.5, floor=shift)
-    # U^{-1/2} A by a solve: its condition is the square root of U's, and a second `eigh` would cost ten times more.
-    lower, definite = linalg.try_cholesky(half)
-    root = jnp.sqrt(factor)
-    next_a = jnp.where(definite, jax.scipy.linalg.cho_solve((lower, True), a) / root, jnp.nan)
-    next_back = jnp.matmul(back, half, precision="highest") * root
-    edge = (2.0 * d) ** 0.5 if config.noise == "goe" else 2.0 * d**0.5
-    stuck = ~usable | (factor * (shift + counts.EDGE * edge * scale) >= 1.0)
-    bits = jnp.where(stuck, status.TOO_FEW_ROWS, status.OK)
-    if config.constants == "theory":
-        # Both sets hold the truth; the one of smaller volume is kept. det(half)^4 factor^d is the ratio of squares.
-        volume = 4.0 * jnp.sum(jnp.log(jnp.diagonal(lower))) + d * jnp.log(factor)
-        take = (usable & definite & (volume < 0.0)) | jnp.isnan(z[0, 0])
-        next_a, next_back = jnp.where(take, next_a, a), jnp.where(take, next_back, back)
-    return next_a, next_back, bits
-
-
-class Estimate(NamedTuple):
-    """A covariance in data units, what was measured in units of the prior's scale, the covering matrix, status bits."""
-
-    covariance: Any
-    measured: noise.Measured
-    ellipsoid: Any
-    bits: Any
-
-
-@jax.jit
-def finish(fitted: Fitted, about: Prior, config: CoinPressConfig) -> Estimate:
-    """The way back, A^{-1} Z A^{-T}, with the map that was used for the last Z."""
-    back, last = fitted.back, fitted.answers[-1]
-    d = back.shape[0]
-
-    def home(z: jax.Array) -> jax.Array:
-        return linalg.symmetrize(jnp.matmul(jnp.matmul(back, z, precision="highest"), back.T, precision="highest"))
-
-    size = jnp.max(jnp.abs(jnp.diagonal(last.value)))
-    tolerance = 1e-6 * size + jnp.finfo(size.dtype).tiny
-    # The last round's `eigh` led to the cover.
-    raised = linalg.after(last.value + tolerance * jnp.eye(d, dtype=size.dtype), fitted.cover)
-    _, definite = linalg.try_cholesky(raised)
-    covariance = home(last.value if config.psd == "none" else fitted.projected)
-    if config.psd == "floor":
-        inner = jnp.matmul(jnp.matmul(about.white, covariance, precision="highest"), about.white, precision="highest")
-        inner = linalg.psd_project(linalg.after(inner, definite), floor=1.0)
-        covariance = linalg.symmetrize(
-            jnp.matmul(jnp.matmul(about.color, inner, precision="highest"), about.color, precision="highest")
-        )
-    units = about.scale[:, None] * about.scale[None, :]
-    measured = noise.Measured(home(last.value) / units, mapped_std(back, last.scale, config.noise) / units)
-    ellipsoid = jnp.matmul(fitted.cover, fitted.cover.T, precision="highest")
-    bits = fitted.bits | jnp.where(definite, status.OK, status.NOT_PSD)
-    return Estimate(covariance, measured, linalg.symmetrize(ellipsoid), bits)
-
-
-def mapped_std(back: jax.Array, scale: jax.Array, kind: str) -> jax.Array:
-    """Std of each entry of B W B^T, W symmetric noise of std `scale` on the diagonal, B = `back`.
-
-    With P = B B^T its variance is scale^2 (P_ii P_jj + P_ij^2)/2 for "goe"; twice that less
-    scale^2 sum_k B_ik^2 B_jk^2 for "sgw". By rows of length 1, so that nothing overflows.
-    """
-    length = jnp.linalg.norm(back, axis=1)
-    unit = back / length[:, None]
-    inner = jnp.matmul(unit, unit.T, precision="highest")
-    variance = 1.0 + inner**2
-    if kind == "goe":
-        variance = 0.5 * variance
-    else:
-        variance = variance - jnp.matmul(unit**2, (unit**2).T, precision="highest")
-    return scale * length[:, None] * length[None, :] * jnp.sqrt(variance)
 
 
 @mechanism(
@@ -237,7 +164,7 @@ def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, c
     about = prior(bounds, n, rows.d, least_n=2 if config.center == "pairs" else 1)
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     fitted = fit(fold(key, "coinpress_covariance", n), rows, budget.rho, about, config)
-    found = finish(fitted, about, config)
+    found = fitted.estimate(about, config)
     return released("coinpress_covariance", fitted, found, about, n, budget, bounds, config)
 
 

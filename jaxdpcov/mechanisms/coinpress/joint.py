@@ -89,7 +89,7 @@ def coinpress_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, con
         halved,
         choices.shares(config.mean_rounds),
     )
-    found = covariance.finish(fitted, about, config)
+    found = fitted.estimate(about, config)
     located, measured = mean.home(ball, about, fitted.cover)
     tree = ledger.Seq(tuple(answer.entry for answer in (*fitted.answers, *ball.answers)))
     bits = found.bits | public_bits(about, budget.rho)

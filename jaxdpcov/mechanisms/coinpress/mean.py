@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jaxdpcov import status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
+from jaxdpcov.mechanisms import _constants as constants
 from jaxdpcov.mechanisms import _mapped as measure
 from jaxdpcov.mechanisms._prior import Prior, cost, least_eigenvalue, number, prior, public_bits, settled
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
-from jaxdpcov.mechanisms.coinpress import constants
 from jaxdpcov.mechanisms.coinpress import rounds as counts
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
 from jaxdpcov.privacy import ledger, noise

@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdpcov.mechanisms.coinpress import constants as public
+from jaxdpcov.mechanisms import _constants as public
+from jaxdpcov.mechanisms._ellipsoid import EDGE
 from jaxdpcov.privacy import sensitivity
 
 #: Rounds tried; a round costs a pass over the rows, so the fewest within TOLERANCE of the best are taken.
 TRIED, TOLERANCE = 16, 1.02
 #: Budgets that stand in for one that cannot be looked at.
 STAND_IN = tuple(10.0 ** (0.25 * k) for k in range(-8, 5))
-#: The part of the noise's spectral edge that positive eigenvalues add to a projected matrix, by simulation.
-EDGE = 0.3
 
 #: (loose state, cost of the round, its failure probability) -> (next state, predicted error if this round is the last).
 Step = Callable[[Array, Array, Array], tuple[Array, Array]]

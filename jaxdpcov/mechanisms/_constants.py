@@ -1,4 +1,4 @@
-"""The public numbers of a CoinPress round: clipping radii, and how far a noisy statistic can be from the truth.
+"""Public numbers of a round under `Bounds.spectrum`: clipping radii, how far a noisy statistic can be from the truth.
 
 Each holds with the stated probability under "theory" and "paper" (docs/guarantees.md has the sums); "practical" takes
 those of the experiments of Biswas, Dong, Kamath and Ullman (2020). Privacy rests on none of them.
