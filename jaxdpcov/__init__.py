@@ -18,6 +18,7 @@ from jaxdpcov.mechanisms.emcov import EMCovConfig, emcov
 from jaxdpcov.mechanisms.gaussian import DiagonalConfig, GaussianConfig, LaplaceConfig, diagonal, gaussian, laplace
 from jaxdpcov.mechanisms.klsu import KLSUConfig, learn_gaussian, naive_pce, pgce, ppc, private_mean, weak_ppc
 from jaxdpcov.mechanisms.pace import PaceConfig, SSPSelectConfig, pace, ssp_select
+from jaxdpcov.mechanisms.product import ProductConfig, learn_product, product_mean
 from jaxdpcov.mechanisms.separate import (
     ClippedGaussianConfig,
     ClippedSeparateConfig,
@@ -46,6 +47,7 @@ __all__ = [
     "KLSUConfig",
     "LaplaceConfig",
     "PaceConfig",
+    "ProductConfig",
     "PureDP",
     "Release",
     "Rows",
@@ -67,12 +69,14 @@ __all__ = [
     "gaussian",
     "laplace",
     "learn_gaussian",
+    "learn_product",
     "load",
     "naive_pce",
     "pace",
     "pgce",
     "ppc",
     "private_mean",
+    "product_mean",
     "separate",
     "ssp_select",
     "weak_ppc",

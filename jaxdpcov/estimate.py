@@ -251,11 +251,11 @@ def _centers(public: Any, d: int) -> np.ndarray:
 
 
 def _rows(table: Table, config: Any) -> Rows:
-    """A stream of blocks, so that another number of rows compiles nothing; an array where pairs must be drawn.
+    """A stream of blocks, so that another number of rows compiles nothing; an array where rows must be permuted.
 
-    A stream would pair neighbours, and files are often sorted: by a column, or by person.
+    A stream would pair neighbours (or deal rows out in turn), and files are often sorted: by a column, or by person.
     """
-    if getattr(config, "center", None) == "pairs":
+    if getattr(config, "center", None) == "pairs" or getattr(config, "permutes", False):
         values, weights = table.read()
         return Rows.array(values, weights, table.n)
     block_rows = table.block_rows

@@ -57,10 +57,11 @@ class Case(NamedTuple):
     passes: int = 1
 
 
-#: Bounds by name for d columns: l2 about a public centre, a box off zero, a range of covariances and means.
+#: Bounds by name for d columns: l2 about a public centre, a box off zero, [0, 1]^d, a range of covariances and means.
 BOUNDS: dict[str, tuple[type, Callable[[int], Any]]] = {
     "l2": (L2Bounds, lambda d: Bounds.l2(2.0, np.linspace(0.5, -0.25, d))),
     "box": (BoxBounds, lambda d: Bounds.box(np.linspace(-1.0, 0.5, d), np.linspace(1.5, 2.0, d))),
+    "unit": (BoxBounds, lambda d: Bounds.box(np.zeros(d), np.ones(d))),
     "spectrum": (
         SpectrumBounds,
         lambda d: Bounds.spectrum(0.2, 9.0, mean_center=np.linspace(0.5, -0.25, d), mean_radius=4.0),
@@ -264,6 +265,21 @@ for _name, _variants in {
     )
 
 
+for _name, _variants in {
+    "product_mean": {"default": ({}, ("box",)), "theory": ({"constants": "theory"}, ("box",))},
+    "learn_product": {"default": ({}, ("unit",))},
+}.items():
+    CASES[_name] = Case(
+        _variants,
+        None,
+        has_limit=lambda config: False,
+        row_sums=lambda config: config.constants != "theory",  # blocks of rows
+        smooth=_name == "product_mean",  # there is one box alone for the other, and no derivative in it
+        fixed_ledger=False,
+        passes=3,
+    )
+
+
 class Example(NamedTuple):
     """One mechanism with one kind of budget, one kind of bounds and one config."""
 
@@ -339,6 +355,7 @@ _KINDS = {
     "coinpress_covariance-ZCDP-spectrum-pairs",
     "coinpress_mean_1d-PureDP-spectrum-default",
     "pace-ZCDP-box-add_remove",
+    "product_mean-ZCDP-box-theory",
 }
 SEVERAL = [e for e in EXAMPLES if e in ONE or str(e) in _KINDS]
 assert {str(e) for e in SEVERAL} == {str(e) for e in ONE} | _KINDS

@@ -90,7 +90,17 @@ def stream(x: np.ndarray, sizes: list[int], **options) -> Rows:
 
 
 #: The others read their rows in the same way as one of these.
-PATHS = ("adaptive", "auto", "clipped_separate", "coinpress_covariance", "coinpress_mean", "diagonal", "emcov", "pace")
+PATHS = (
+    "adaptive",
+    "auto",
+    "clipped_separate",
+    "coinpress_covariance",
+    "coinpress_mean",
+    "diagonal",
+    "emcov",
+    "pace",
+    "product_mean",
+)
 STREAMED = [e for e in ONE if e.mechanism.name in PATHS]
 STREAMED += [e for e in SEVERAL if str(e) in ("gaussian-ZCDP-l2-default", "gaussian-ZCDP-box-add_remove")]
 assert all(e.case.row_sums(e.config) for e in STREAMED)

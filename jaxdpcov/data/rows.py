@@ -5,7 +5,6 @@ module-level function that returns a pytree of sums. Nothing else of the rows is
 """
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,12 +15,17 @@ import numpy as np
 from jaxdpcov import _checks
 from jaxdpcov._records import record
 from jaxdpcov.bounds import Bounds
-from jaxdpcov.data import clip, levels
+from jaxdpcov.data import arrays, clip, levels
+from jaxdpcov.data.arrays import as_float_array
 
 #: Entries of one block of an array: about the size at which block and partial products stay in a core's cache.
 BLOCK_ENTRIES = 400_000
 
 BlockSum = Callable[..., Any]
+
+_WEIGHTED_BLOCKS = (
+    "blocks of rows need unweighted rows: a person's rows would sit in several blocks; give constants='practical'"
+)
 
 _WEIGHTED_PAIRS = (
     "center='pairs' needs unweighted rows: a person's rows would sit in several pairs; give another center="
@@ -78,6 +82,14 @@ class Rows:
 
     def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
         """Sum over blocks of f(first (m, d), second (m, d), valid (m,) or None, *args), rows paired once each."""
+        raise NotImplementedError
+
+    def reduce_block(self, f: BlockSum, key: jax.Array, block: int, blocks: int, *args: Any) -> Any:
+        """Sum of f(rows (m, d), weights, *args) over one of `blocks` disjoint blocks of floor(n / blocks) rows each.
+
+        Which rows a block holds does not depend on what they are, so that queries on several blocks compose in
+        parallel; up to blocks - 1 rows are in none. `block` counts from 0.
+        """
         raise NotImplementedError
 
     def count(self) -> Any:
@@ -165,6 +177,19 @@ class ArrayRows(Rows):
 
         return _loop(at, self.values.shape[0] // 2, 2 * self.d)
 
+    def reduce_block(self, f: BlockSum, key: jax.Array, block: int, blocks: int, *args: Any) -> Any:
+        """See `Rows.reduce_block`: blocks by a permutation from the key."""
+        if self.weighted:
+            raise ValueError(_WEIGHTED_BLOCKS)
+        order = jax.random.permutation(key, self.values.shape[0])
+        size = self.values.shape[0] // blocks
+
+        def at(start: Any, length: int) -> Any:
+            chosen = jax.lax.dynamic_slice(order, (block * size + start,), (length,))
+            return f(self.values[chosen], None, *args)
+
+        return _loop(at, size, self.d)
+
 
 @record()
 class LevelTable(Rows):
@@ -214,6 +239,10 @@ class LevelTable(Rows):
     def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
         """Raises: each key pairs the rows anew."""
         raise ValueError("center='pairs' needs the rows: a table of level moments holds no pairs")
+
+    def reduce_block(self, f: BlockSum, key: jax.Array, block: int, blocks: int, *args: Any) -> Any:
+        """Raises: each key cuts the rows into other blocks."""
+        raise ValueError("blocks of rows need the rows: a table of level moments holds none")
 
     def _checked(self, frame: clip.Frame, sums: Any) -> Any:
         """`sums`, NaN unless they were made for these bounds (to rounding)."""
@@ -268,9 +297,25 @@ class ChunkedRows(Rows):
             raise ValueError(_WEIGHTED_PAIRS)
         return self._passes(_pair_step(f), args)
 
-    def _passes(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def reduce_block(self, f: BlockSum, key: jax.Array, block: int, blocks: int, *args: Any) -> Any:
+        """See `Rows.reduce_block`: row i of the order of arrival is in block i mod `blocks`.
+
+        That order must be public, as for pairs: where it depends on the rows, one row that is replaced may move others
+        between blocks. `estimate` reads a file into memory instead.
+        """
+        if self.weighted:
+            raise ValueError(_WEIGHTED_BLOCKS)
+        used = int(self.count()) // blocks * blocks
+        return self._passes(_block_step(f), args, lambda at: (at % blocks == block) & (at < used))
+
+    def _passes(
+        self, step: Callable[..., Any], args: tuple[Any, ...], keep: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> Any:
+        """One step a block; with `keep` rows count where it says so of their place in the order of arrival."""
         total, seen = None, 0
         for block, weights in self._cut():
+            if keep is not None:
+                weights = keep(np.arange(seen, seen + len(weights))).astype(weights.dtype)
             seen += block.shape[0]
             missing = self.block_rows - block.shape[0]
             total = step(total, np.pad(block, ((0, missing), (0, 0))), np.pad(weights, (0, missing)), args)
@@ -287,42 +332,15 @@ class ChunkedRows(Rows):
             raise ValueError("the number of rows differs from n= or from an earlier pass over the same data")
 
     def _cut(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of exactly `block_rows` rows (the last one shorter), whatever the source's own block sizes."""
-        held: list[tuple[np.ndarray, np.ndarray]] = []
-        rows = 0
-        for item in self._blocks():
-            values, weights = item if self.weighted else (item, np.ones(len(item)))
-            if values.ndim != 2 or values.shape[1] != self.d or weights.shape != (values.shape[0],):
-                raise ValueError(
-                    f"a block must have shape (m, {self.d}) and its weights (m,), "
-                    f"got {values.shape} and {weights.shape}"
-                )
-            if values.dtype.kind not in "fiub":
-                raise TypeError(f"rows must be numbers, got a block of dtype {values.dtype}")
-            _warn_float32(values.dtype)
-            with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell that a row is huge
-                pair = (np.asarray(values, self.dtype), np.clip(np.nan_to_num(weights), 0, 1).astype(self.dtype))
-            while len(pair[0]):
-                room = self.block_rows - rows
-                held.append((pair[0][:room], pair[1][:room]))
-                rows += len(held[-1][0])
-                pair = (pair[0][room:], pair[1][room:])
-                if rows == self.block_rows:
-                    yield _join(held)
-                    held, rows = [], 0
-        if held:
-            yield _join(held)
+        """Blocks of exactly `block_rows` rows and their weights (the last one shorter)."""
+        return arrays.cut(
+            self._blocks(), d=self.d, dtype=self.dtype, weighted=self.weighted, block_rows=self.block_rows
+        )
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _array_reduce(rows: Rows, f: BlockSum, *args: Any) -> Any:
     return rows.reduce(f, *args)
-
-
-def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([values for values, _ in parts]), np.concatenate([weights for _, weights in parts])
 
 
 def _loop(at: Callable[[Any, int], Any], n: int, width: int) -> Any:
@@ -359,39 +377,6 @@ def _pair_step(f: BlockSum) -> Callable[..., Any]:
         return part if total is None else _add(total, part)
 
     return step
-
-
-_warned_float32 = False
-
-
-def _warn_float32(dtype: Any) -> None:
-    """Warn, once per process, where rows come in float64 and x64 is off."""
-    global _warned_float32
-    if dtype == np.float64 and not jax.config.read("jax_enable_x64") and not _warned_float32:
-        _warned_float32 = True
-        warnings.warn(
-            "float64 rows become float32 because jax_enable_x64 is off, and so is the release; call "
-            "jax.config.update('jax_enable_x64', True) for float64",
-            stacklevel=5,
-        )
-
-
-def as_float_array(values: Any) -> jax.Array:
-    """`values` as a floating array (n, d), n >= 1 and d >= 1; one warning per process where float64 is lost."""
-    if not isinstance(values, jax.Array):
-        values = np.asarray(values)
-        if values.dtype.kind not in "fiub":
-            raise TypeError(f"rows must be numbers, got an array of dtype {values.dtype}")
-        _warn_float32(values.dtype)
-    if np.ndim(values) != 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
-        raise ValueError(f"rows must have shape (n, d) with n >= 1 and d >= 1, got {np.shape(values)}")
-    if jnp.issubdtype(values.dtype, jnp.complexfloating):
-        raise TypeError(f"rows must be real numbers, got dtype {values.dtype}")
-    dtype = jnp.zeros(()).dtype
-    if jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize <= 4:
-        dtype = np.dtype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell that a row is huge
-        return jnp.asarray(values, dtype)
 
 
 def as_rows(rows: Any) -> Rows:

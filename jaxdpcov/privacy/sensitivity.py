@@ -210,3 +210,19 @@ def histogram_l2(relation: Relation, columns: Any) -> Any:
 def histogram_l1(relation: Relation, columns: Any) -> Any:
     """l1 sensitivity of one histogram for each of `columns` columns."""
     return (2.0 if relation == "replace" else 1.0) * columns
+
+
+# Rows of non-negative entries: u in [0, 1]^d, each coordinate times its public weight, scaled down to a norm.
+
+
+def truncated_sum(radius: Any, reach: Any) -> Any:
+    """l2 sensitivity, replace-one, of a sum of rows y with 0 <= y_j <= a_j and |y| <= radius; `reach` is |a|.
+
+    Two such rows have no negative inner product, so they differ by at most sqrt(2) radius; and by at most a.
+    """
+    return jnp.minimum(math.sqrt(2.0) * radius, reach)
+
+
+def lost_share(most: Any) -> Any:
+    """Sensitivity of a sum over rows of w max(0, 1 - radius/|y|), w in [0, most], for every relation."""
+    return most

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdpcov import ZCDP, Bounds, GaussianConfig, Rows, gaussian
-from jaxdpcov.data import clip
+from jaxdpcov.data import arrays, clip
 from jaxdpcov.data import rows as homes
 from jaxdpcov.data.rows import as_float_array, as_rows
 
@@ -87,6 +87,39 @@ def test_array_pairs_come_from_the_key_alone() -> None:
     for value in np.asarray(found):
         gram[round(float(value))] += 1
     assert sum(gram.values()) == 600 and min(gram.values()) > 140  # 200 expected, sd 11.5: a false alarm is below 1e-6
+
+
+@pytest.mark.parametrize("n, blocks", [(1, 2), (2, 2), (9, 2), (40, 3), (300, 4)])
+def test_array_blocks_are_disjoint_and_of_one_size(n: int, blocks: int, monkeypatch) -> None:
+    """Rows that are powers of two (or, many, random): each in one block at most; floor(n / blocks) rows in each."""
+    monkeypatch.setattr(homes, "BLOCK_ENTRIES", 64)
+    x = 2.0 ** np.arange(n)[:, None] if n <= 40 else data(n)[:, :1]
+    one = lambda key, block: Rows.array(x).reduce_block(sums, key, block, blocks)  # noqa: E731
+    found = [jax.jit(one, static_argnums=1)(jax.random.key(0), block) for block in range(blocks)]
+    assert [float(each["count"]) for each in found] == [n // blocks] * blocks
+    if n <= 40:
+        held = [int(each["sum"][0]) for each in found]
+        assert sum(held) == np.bitwise_or.reduce(held) and bin(sum(held)).count("1") == n // blocks * blocks
+    else:
+        np.testing.assert_allclose(sum(each["sum"] for each in found), x.sum(0), rtol=1e-12)
+
+
+def test_array_blocks_come_from_the_key_alone() -> None:
+    """Which of six rows is where: each is in the first of two blocks about as often as not, whatever it holds."""
+    x = 2.0 ** np.arange(6)[:, None]
+    keys = jax.random.split(jax.random.key(0), 600)
+    found = jax.jit(jax.vmap(lambda key: Rows.array(x).reduce_block(sums, key, 0, 2)["sum"][0]))(keys)
+    inside = (np.asarray(found).astype(int)[:, None] >> np.arange(6)) & 1
+    assert np.all(inside.sum(1) == 3) and np.all(np.abs(inside.sum(0) - 300) < 65)  # 5.3 sd: a false alarm at 1e-6
+
+
+@pytest.mark.parametrize("n, given", [(3, True), (37, True), (37, False)])
+def test_stream_blocks_are_dealt_out_in_turn(n: int, given: bool) -> None:
+    x, blocks = data(n), 4
+    rows = chunked(x, [n // 3, n - n // 3], block_rows=8, n=n if given else None)
+    for block in range(blocks):
+        found = rows.reduce_block(sums, jax.random.key(0), block, blocks)
+        close(found, numpy_sums(x[: n // blocks * blocks][block::blocks]))
 
 
 def test_weights_count_and_pad() -> None:
@@ -239,6 +272,11 @@ def test_array_arguments_are_checked() -> None:
     for rows in (Rows.array(x, np.ones(4), 2), chunked(x, [4], weights=np.ones(4), n=2)):
         with pytest.raises(ValueError, match="needs unweighted rows"):
             rows.reduce_pairs(pair_sums, jax.random.key(0))
+        with pytest.raises(ValueError, match="need unweighted rows"):
+            rows.reduce_block(sums, jax.random.key(0), 0, 2)
+    table = Rows.array(x).level_moments(Bounds.l2(1.0))
+    with pytest.raises(ValueError, match="blocks of rows need the rows"):
+        table.reduce_block(sums, jax.random.key(0), 0, 2)
     rows = Rows.array(x)
     assert as_rows(rows) is rows and as_rows(x).d == D and not rows.weighted
 
@@ -281,7 +319,7 @@ def test_dtype_of_rows(values, dtype) -> None:
 @pytest.mark.parametrize("home", ["array", "list", "stream"])
 def test_float64_rows_without_x64_warn_once(home: str, monkeypatch) -> None:
     """One warning per process, and it says what to do; float32 and whole numbers say nothing."""
-    monkeypatch.setattr(homes, "_warned_float32", False)
+    monkeypatch.setattr(arrays, "_warned_float32", False)
 
     def read(x):
         if home == "stream":
@@ -307,7 +345,7 @@ def test_float64_rows_without_x64_warn_once(home: str, monkeypatch) -> None:
 @pytest.mark.parametrize("home", ["array", "stream"])
 def test_a_huge_row_gives_no_warning_of_its_own(home: str, monkeypatch) -> None:
     """Casting 1e300 to float32 overflows: NumPy's warning would tell that such a row is there."""
-    monkeypatch.setattr(homes, "_warned_float32", True)
+    monkeypatch.setattr(arrays, "_warned_float32", True)
     x = data(4)
     x[2] = 1e300
     with warnings.catch_warnings():

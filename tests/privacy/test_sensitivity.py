@@ -213,3 +213,36 @@ def test_pair_frobenius_bound_on_a_grid() -> None:
     value = positive**2 + negative**2
     assert value.max() == pytest.approx(16.0)
     assert value[grid < 0.5].max() <= 16.0
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+@pytest.mark.parametrize("radius", [0.3, 0.9, 1.4, 3.0])
+@pytest.mark.parametrize("even", [True, False])
+def test_truncated_sum(d: int, radius: float, even: bool) -> None:
+    """Two rows of [0, 1]^d times weights, scaled down to the radius; one weight for all reaches the bound at even d."""
+    weights = np.ones(d) if even else np.linspace(0.2, 1.0, d)
+    declared = float(sensitivity.truncated_sum(radius, np.linalg.norm(weights)))
+
+    def change(points: np.ndarray) -> np.ndarray:
+        y = (0.5 + 0.5 * points) * weights  # the box of the search is [-1, 1]^d
+        y = y * np.minimum(1.0, radius / np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12))
+        return np.linalg.norm(y[:, 0] - y[:, 1], axis=-1)
+
+    found = largest(change, "box", d, 2, steps=400)
+    assert found <= declared * (1 + 1e-9)
+    if even and d % 2 == 0:
+        assert found >= 0.99 * declared
+        # The paper's bound, the radius alone, is too small wherever two such rows have disjoint supports.
+        assert 2 * radius**2 > d or found > 1.4 * radius
+
+
+def test_lost_share() -> None:
+    """What a radius takes away from a row, max(0, 1 - radius/|y|), where a row counts 0.4 at most."""
+
+    def change(points: np.ndarray) -> np.ndarray:
+        norm = np.linalg.norm(0.5 + 0.5 * points, axis=-1)
+        lost = np.maximum(0.0, 1.0 - 1e-3 / np.maximum(norm, 1e-12))
+        return 0.4 * np.abs(lost[:, 0] - lost[:, 1])
+
+    declared = sensitivity.lost_share(0.4)
+    assert 0.99 * declared <= largest(change, "box", 3, 2, steps=200) <= declared
