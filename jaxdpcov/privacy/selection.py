@@ -116,7 +116,7 @@ def exponential_top_k(
     costs = _shares(cost, int(k))
     _, _, each = _budget(*((costs[-1], None) if rho is None else (None, costs[-1])), price=8.0)  # the smallest share
     noisy = _noisy_scores(key, values, allowed, calibrate(sensitivity, each, values.dtype))
-    _, indices = jax.lax.top_k(noisy, int(k))
+    indices = jnp.argmax(noisy)[None] if k == 1 else jax.lax.top_k(noisy, int(k))[1]
     entries = tuple(Entry(what, "exponential", unit, sensitivity, each, share) for share in costs)
     return indices.astype(jnp.int32), Seq(entries)
 
