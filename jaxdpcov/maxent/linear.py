@@ -31,19 +31,18 @@ def conjugate_gradient(
         return sound & (size(r) > target) & (steps < max_steps)
 
     def step(state: Any) -> Any:
-        x, r, p, rz, steps, _ = state
+        x, r, p, before, steps, _ = state
+        z = precondition(r)
+        rz = jnp.sum(r * z)
+        p = z + (rz / before) * p
         hp = apply(p)
         curvature = jnp.sum(p * hp)
         sound = (curvature > 0) & (rz > 0)
         length = jnp.where(sound, rz / jnp.where(sound, curvature, 1.0), 0.0)
-        x, r = x + length * p, r - length * hp
-        z = precondition(r)
-        rz_next = jnp.sum(r * z)
-        p = z + jnp.where(sound, rz_next / jnp.where(sound, rz, 1.0), 0.0) * p
-        return x, r, p, rz_next, steps + 1, sound
+        return x + length * p, r - length * hp, p, jnp.where(sound, rz, 1.0), steps + 1, sound
 
-    z = precondition(b)
-    first = (jnp.zeros_like(b), b, z, jnp.sum(b * z), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    nothing = jnp.zeros_like(b)
+    first = (nothing, b, nothing, jnp.ones((), b.dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))
     x, r, _, _, steps, _ = jax.lax.while_loop(going, step, first)
     return x, size(r), steps
 

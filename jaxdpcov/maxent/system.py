@@ -95,8 +95,8 @@ def diagonal(problem: Problem, w: jax.Array, x: jax.Array) -> jax.Array:
 
 def diagonal_preconditioner(problem: Problem, w: jax.Array, x: jax.Array) -> Operator:
     """Divide by the diagonal: right for sparse masks, and for precisions of many scales."""
-    scale = diagonal(problem, w, x)
-    return lambda r: r / scale
+    inverse = 1.0 / diagonal(problem, w, x)
+    return lambda r: inverse * r
 
 
 def eigen_preconditioner(problem: Problem, w: jax.Array, x: jax.Array) -> Operator:
