@@ -59,7 +59,7 @@ def whole(d: int, n: int, rho: float, repeats: int, config: Any = ZERO) -> list[
 
 
 def lanes(repeats: int, count: int = 64) -> list[str]:
-    """`count` vmapped repetitions at d = 20 against as many runs of the same traced program."""
+    """`count` vmapped repetitions at d = 20 against as many single runs of the same traced program."""
     x, box = rows(20, 10_000), dp.Bounds.box(-1.0, 1.0)
     keys = jax.random.split(jax.random.key(0), count)
     one = jax.jit(lambda key: dp.pace(key, x, dp.ZCDP(0.1), box, config=ZERO).covariance)
@@ -72,8 +72,9 @@ def lanes(repeats: int, count: int = 64) -> list[str]:
     best = best_times({"single": single, "vmapped": lambda: many(keys)}, repeats)
     ratio = best["vmapped"] / best["single"]
     return [
-        f"{count} repetitions at d = 20, n = 10,000, rho = 0.1: single {best['single']:.2f} s, vmapped "
-        f"{best['vmapped']:.2f} s, ratio {ratio:.2f}."
+        f"{count} repetitions of the traced path at d = 20, n = 10,000, rho = 0.1, compiled: {best['single']:.2f} s as "
+        f"single runs, {count} calls of one program for one key; {best['vmapped']:.2f} s vmapped, one call of that "
+        f"program under `vmap` over the keys, where a CPU follows one repetition after the other; ratio {ratio:.2f}."
     ]
 
 

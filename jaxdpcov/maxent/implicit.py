@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdpcov.maxent import dual, factor, first_order
-from jaxdpcov.maxent.linear import product
+from jaxdpcov.maxent.linear import lane_by_lane, product
 from jaxdpcov.maxent.problem import Limits, Problem, make, symmetric
 from jaxdpcov.maxent.system import Route, diagonal, list_edges, operator, solve_system
 
@@ -49,6 +49,12 @@ def solution(
     choices: Choices, y: jax.Array, gamma: jax.Array, on: jax.Array, init: jax.Array | None, limits: Limits
 ) -> Solved:
     """Solve one instance; differentiable in y and gamma, where `init` and the limits do not matter."""
+    return lane_by_lane(partial(_solve, choices), y, gamma, on, init, limits)
+
+
+def _solve(
+    choices: Choices, y: jax.Array, gamma: jax.Array, on: jax.Array, init: jax.Array | None, limits: Limits
+) -> Solved:
     problem = make(y, gamma, on)
     if choices.method == "cholesky" and choices.inner == "lbfgs":
         return Solved(*first_order.solve(problem, init, choices.diagonal, choices.memory, limits))

@@ -1,4 +1,4 @@
-"""Conjugate gradients, and choices between two ways that do not cost every lane of a `vmap` both."""
+"""Conjugate gradients, and what keeps the lanes of a `vmap` from paying for one another."""
 
 from collections.abc import Callable
 from typing import Any
@@ -95,3 +95,14 @@ def choose(choice: str, predicate: Callable[[], jax.Array], dense: Callable[[], 
     if choice != "auto":
         return dense() if choice == "eigen" else sparse()
     return shortcut(predicate(), dense, sparse)
+
+
+def lane_by_lane(run: Callable[..., Any], *arguments: Any) -> Any:
+    """run(*arguments), under `vmap` on a CPU for one lane after the other; not to be differentiated.
+
+    A loop over a batch runs until its slowest lane is done, and with loops in loops that multiplies, while a small
+    matrix takes a core nearly as long in a batch as alone (measured on two cores). A GPU needs the batch: there the
+    lanes go in step.
+    """
+    alone = jax.custom_batching.sequential_vmap(run)
+    return jax.lax.platform_dependent(*arguments, cpu=alone, default=run)

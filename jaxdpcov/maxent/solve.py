@@ -56,8 +56,9 @@ def fit(
         A solve that stops before its gap meets `tol` has status NOT_CONVERGED, never 0, and returns its last point.
         A y that is not finite on the mask, a lam or t that is not positive and finite: NaN and NOT_CONVERGED (a t
         that is not traced raises). No column measured: zeros. y_jj may be zero or negative.
-        Under `vmap` every lane is solved as if alone, and all wait for the slowest. Where the mask is traced, in a
-        caller's jit or scan, many columns with few edges want `MaxentConfig(max_edges=...)`.
+        Under `vmap` every lane is solved as if alone: on a CPU one after the other, elsewhere in step, where all wait
+        for the slowest. Where the mask is traced, in a caller's jit or scan, many columns with few edges want
+        `MaxentConfig(max_edges=...)`.
 
     References:
         Ferrando et al. (2026), PACE-GGM. Dempster (1972), Covariance selection.

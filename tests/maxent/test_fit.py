@@ -1,5 +1,6 @@
 """What `fit` promises beyond its optimum: statuses, masks, warm starts, transformations, dtypes, messages."""
 
+import re
 from typing import Any
 
 import jax
@@ -153,6 +154,25 @@ def test_a_hard_lane_does_not_change_the_others(method: str) -> None:
         one = maxent.fit(jnp.asarray(y), jnp.asarray(lam), mask, t=case.t, method=method)
         assert int(one.status) == int(mixed.status[lane]) == status.OK
         close(mixed.covariance[lane], one.covariance, 1e-4)  # each within its gap of the optimum
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lanes_go_one_by_one_on_a_cpu_and_in_step_elsewhere(method: str) -> None:
+    """No factorisation of a batch on a CPU, so that no lane waits for another; nothing but those on a GPU."""
+    y, lam, mask = problem(6, 0.5)
+    fit = jax.jit(jax.vmap(lambda y: maxent.fit(y, lam, mask, method=method).covariance))
+    traced = fit.trace(jnp.stack([y, 2.0 * y, 3.0 * y]))
+    for platform, batched in (("cpu", False), ("cuda", True)):
+        calls = re.findall(r"potrf.*", traced.lower(lowering_platforms=(platform,)).as_text())
+        assert calls and all(("tensor<3x6x6xf64>" in call) == batched for call in calls)
+
+
+def test_vmap_of_vmap() -> None:
+    y, lam, mask = problem(6, 0.5)
+    ys, ts = jnp.stack([y, 2.0 * y, 3.0 * y]), jnp.array([0.5, 2.0])
+    one = jax.jit(lambda y, t: maxent.fit(y, lam, mask, t=t, config=TIGHT).covariance)
+    found = jax.vmap(jax.vmap(one, (0, None)), (None, 0))(ys, ts)
+    close(found, jnp.stack([jnp.stack([one(y, t) for y in ys]) for t in ts]))
 
 
 def test_no_lane_pays_for_an_eigendecomposition_of_another() -> None:

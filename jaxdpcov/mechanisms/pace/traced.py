@@ -3,13 +3,19 @@
 import jax
 
 from jaxdpcov import maxent
+from jaxdpcov.maxent.linear import lane_by_lane
 from jaxdpcov.mechanisms.pace.state import Known, Log, Private, Schedule
 from jaxdpcov.mechanisms.pace.step import absorb, choose_and_measure, going, tolerance
 
 
 @jax.jit
 def follow(key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule) -> tuple[Known, Log]:
-    """Rounds until the budget is spent; each reconstructs the whole matrix from where it stood."""
+    """Rounds until the budget is spent; repetitions under `vmap` need not wait for each other on a CPU."""
+    return lane_by_lane(_follow, key, private, known, log, schedule)
+
+
+def _follow(key: jax.Array, private: Private, known: Known, log: Log, schedule: Schedule) -> tuple[Known, Log]:
+    """Each round reconstructs the whole matrix from where it stood."""
 
     def advance(state: tuple[Known, Log]) -> tuple[Known, Log]:
         known, log, chosen = choose_and_measure(key, private, *state, schedule)
