@@ -52,7 +52,9 @@ def write_release(release: Release, *, delta: float | None, saved: str | None) -
     """Everything that a person reads of a release."""
     write(str(release))
     names = column_names(release)
-    if release.d <= MOST_PRINTED:
+    if release.covariance is None:
+        write("covariance: none, this method releases means alone")
+    elif release.d <= MOST_PRINTED:
         write("covariance:")
         covariance = np.asarray(release.covariance)
         rows = [[name, *(f"{value:.5g}" for value in row)] for name, row in zip(names, covariance)]

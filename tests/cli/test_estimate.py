@@ -51,6 +51,12 @@ def test_what_is_printed(cli: Cli) -> None:
     assert "FOR STUDY ONLY" in cli("estimate", "rows.csv", *RUN, "--seed", "1").out
 
 
+def test_means_alone(cli: Cli) -> None:
+    done = cli("estimate", "rows.csv", *RUN, "--method", "product_mean", "--option", "constants=theory")
+    assert done.code == 0 and "covariance: none" in done.out and "2 disjoint row blocks" in done.out
+    assert document(cli, "rows.csv", *RUN, "--method", "product_mean")["covariance"] is None
+
+
 def test_seeds_repeat_and_the_operating_system_does_not(cli: Cli) -> None:
     runs = [document(cli, "rows.csv", *RUN, *words)["covariance"] for words in (["--seed", "7"],) * 2 + ([],) * 2]
     assert runs[0] == runs[1] and runs[2] != runs[3] and runs[0] != runs[2]
