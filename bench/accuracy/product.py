@@ -63,6 +63,9 @@ n = 1000 to 100,000, rho from 0.02 to 1. Errors are flat about the values taken.
 - Part of one row in that mass, at most 0.01 n epsilon: 0.003 leaves three to eight times the error where a few rows
   hold all the mass, 0.03 is up to 20% worse on products of few rows. Counting rows instead of mass is a few percent
   better on products, and wrong for rows that are none by a factor that does not fall with n.
+- Radii on offer: those that are predicted to gain at least what the choice can tell apart, twice its sensitivity over
+  epsilon. With all of them on offer one release in a hundred of balanced means had two and a half times the error; a
+  multiple of 3 takes away what is gained on some.
 - Rounds: a third one (shares 0.15, 0.2 and the rest) was from 20% better to 30% worse, and the same on most.
 - Floor of `learn_product`, 1.5 standard deviations: 0.5 is up to 60% worse; 3 is a fifth better on some and twice as
   bad on others.

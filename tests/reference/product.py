@@ -65,7 +65,8 @@ def practical(u: np.ndarray, rho: float, look_share: float, radius_share: float,
     expected = sum(w**2 * mean for w, mean in zip(a, small))
     expected = max(expected, math.sqrt(sum((w**2 * std) ** 2 for w in a)))
     most = max(1.0, min(0.01 * n * math.sqrt(8 * rho * shares[1]), longest**2 / expected))
-    best, chosen = math.inf, 0.0
+    apart = 2 * 0.5 * most / math.sqrt(8 * rho * shares[1])  # what the choice can tell apart
+    best, chosen, longest_loss = math.inf, 0.0, 0.0
     for k in range(4 * math.ceil(math.log2(max(d, 2))) + 8):
         radius = longest if k == 0 else longest * 2.0 ** (-0.5 - k / 8)
         lost = 0.0
@@ -74,9 +75,10 @@ def practical(u: np.ndarray, rho: float, look_share: float, radius_share: float,
             norm = math.sqrt(sum((w * each) ** 2 for w, each in zip(a, entries)))
             mass = sum(w**2 * each for w, each in zip(a, entries))
             lost += min(mass / expected, most) * max(0.0, 1 - radius / norm) if norm > 0 else 0.0
-        loss = 0.5 * lost + sensitivity(radius, a) * noise / math.sqrt(max(size, seen))
-        if loss < best:
-            best, chosen = loss, radius
+        predicted = sensitivity(radius, a) * noise / math.sqrt(max(size, seen))
+        longest_loss = predicted if k == 0 else longest_loss
+        if 0.5 * lost + predicted < best and (k == 0 or longest_loss - predicted >= apart):
+            best, chosen = 0.5 * lost + predicted, radius
     last = truncated_sum(u, flipped, a, chosen) / n / a
     last = np.where(flipped, 1 - last, last)
     last_std = sensitivity(chosen, a) / math.sqrt(2 * rho * shares[2]) / n / a

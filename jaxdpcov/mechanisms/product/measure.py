@@ -98,7 +98,8 @@ def reach(weights: jax.Array) -> jax.Array:
 class Choice(NamedTuple):
     """The question for a radius, all of it public or released.
 
-    radii, loss: (k,) the candidates, and what each is predicted to cost apart from what it takes away.
+    radii, loss: (k,) the candidates, the first of which truncates nothing, and what each is predicted to cost apart
+    from what it takes away.
     mass: () the mean of sum_j a_j y_j over rows, for weights a. most: () what one row counts at most, in units of it.
     weight: () what one such unit that is taken away costs.
     """
@@ -131,5 +132,8 @@ def _lost(x: jax.Array, weights: Any, frame: clip.Frame, shape: Shape, choice: C
 def _choose(key: jax.Array, lost: jax.Array, about: Known, choice: Choice, cost: jax.Array) -> tuple[jax.Array, Any]:
     bound = sensitivity.lost_share(choice.most) * choice.weight * about.slack
     scores = -choice.weight * lost - choice.loss
-    index, entry = selection.exponential(key, scores, sensitivity=bound, rho=cost, what="radius")
+    # A radius that gains less than the choice can tell apart is not on offer: chosen by chance it would cost more.
+    offered = choice.loss[0] - choice.loss >= 2.0 * bound / jnp.sqrt(8.0 * cost)
+    offered = offered | (jnp.arange(offered.shape[0]) == 0)
+    index, entry = selection.exponential(key, scores, sensitivity=bound, rho=cost, mask=offered, what="radius")
     return choice.radii[index], entry
