@@ -60,9 +60,9 @@ n = 1000 to 100,000, rho from 0.02 to 1. Errors are flat about the values taken.
 - Share of the first look, 0.2: 0.15 to 0.4 are within 5% of each other on most.
 - Share of the rest that chooses the radius, 0.04: 0.01 to 0.08 within 5%.
 - Cost of a unit of mass that truncation takes away, 0.5: twice that is up to 10% worse.
-- Part of one row in that mass, at most 0.01 n epsilon: 0.003 leaves three to eight times the error where a few rows
-  hold all the mass, 0.03 is up to 20% worse on products of few rows. Counting rows instead of mass is a few percent
-  better on products, and wrong for rows that are none by a factor that does not fall with n.
+- Noise of the choice, 0.3 of the least loss expected, which sets how much mass one row may count for: 0.1 to 0.35 are
+  within 5% of each other on products, 0.6 is up to 15% worse. Where a few rows hold all the mass 0.1 has two to nine
+  times the error, 0.2 up to twice.
 - Radii on offer: those that are predicted to gain at least what the choice can tell apart, twice its sensitivity over
   epsilon. With all of them on offer one release in a hundred of balanced means had two and a half times the error; a
   multiple of 3 takes away what is gained on some.

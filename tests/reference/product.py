@@ -64,8 +64,10 @@ def practical(u: np.ndarray, rho: float, look_share: float, radius_share: float,
     seen = math.sqrt(2 * sum((v * std**2) ** 2 for v in factors))
     expected = sum(w**2 * mean for w, mean in zip(a, small))
     expected = max(expected, math.sqrt(sum((w**2 * std) ** 2 for w in a)))
-    most = max(1.0, min(0.01 * n * math.sqrt(8 * rho * shares[1]), longest**2 / expected))
-    apart = 2 * 0.5 * most / math.sqrt(8 * rho * shares[1])  # what the choice can tell apart
+    epsilon = math.sqrt(8 * rho * shares[1])
+    least = min(1.5 * math.sqrt(2 * expected), longest) * noise / math.sqrt(max(size, seen))
+    most = max(1.0, min(0.3 * least * epsilon, longest**2 / expected))
+    apart = 2 * 0.5 * most / epsilon  # what the choice can tell apart
     best, chosen, longest_loss = math.inf, 0.0, 0.0
     for k in range(4 * math.ceil(math.log2(max(d, 2))) + 8):
         radius = longest if k == 0 else longest * 2.0 ** (-0.5 - k / 8)

@@ -19,9 +19,9 @@ from jaxdpcov.privacy.budget import split
 _PER_OCTAVE = 8
 #: The mass that truncation takes away, weighed against the noise that it saves; fitted, see docs/results/product.md.
 _LOST_WEIGHT = 0.5
-#: A row counts with at most this times n epsilon of the mean mass (and once at least), so that the choice is wrong by a
-#: few hundredths of all mass. As n grows no row is cut, and then none is taken away that matters, whatever the rows.
-_MOST = 0.01
+#: The noise of the choice in units of the least loss expected. It grows with the most that one row counts, which this
+#: settles, and which matters where a few rows hold all the mass, as in no product of many columns.
+_CHANCE = 0.3
 #: A first look as rough as this cannot tell a mean of 0 from one of 1/2.
 _ROUGH = 0.125
 
@@ -81,13 +81,17 @@ def _plan(look: measure.Answer, about: Known, costs: Any, relative: bool) -> Pla
     # All means shrink by the share lost: its error is that share times the norm of the means, as far as it is seen.
     size = jnp.sum(live * (small * small - std * std))
     seen = jnp.sqrt(2.0 * jnp.sum((live * std * std) ** 2))
-    loss = jnp.minimum(math.sqrt(2.0) * radii, longest) * spread / jnp.sqrt(jnp.maximum(size, seen))
+    unit = spread / jnp.sqrt(jnp.maximum(size, seen))
     square = weights * weights
     mass = jnp.maximum(jnp.sum(square * small), jnp.sqrt(jnp.sum((square * std) ** 2)))
     mass = jnp.where(mass > 0.0, mass, 1.0)
-    most = jnp.minimum(_MOST * about.n * jnp.sqrt(8.0 * costs[1]), longest * longest / mass)
+    # The square of the norm of rows of 0 and 1 has the mean `mass`: a radius half as large again will do.
+    least = jnp.minimum(1.5 * jnp.sqrt(2.0 * mass), longest) * unit
     weight = jnp.asarray(_LOST_WEIGHT, p.dtype)
-    return Plan(measure.Shape(flipped, weights), measure.Choice(radii, loss, mass, jnp.maximum(most, 1.0), weight))
+    most = _CHANCE * least * jnp.sqrt(8.0 * costs[1]) / (2.0 * weight)
+    most = jnp.maximum(jnp.minimum(most, longest * longest / mass), 1.0)
+    loss = jnp.minimum(math.sqrt(2.0) * radii, longest) * unit
+    return Plan(measure.Shape(flipped, weights), measure.Choice(radii, loss, mass, most, weight))
 
 
 @jax.jit
