@@ -93,6 +93,7 @@ def main() -> None:
     if not args.report:
         for name in args.sets:
             study(name, args.store, args.data, args.repetitions, tuple(args.budgets))
+            jax.clear_caches()  # compiled programs hold memory maps, of which a process has 65,530
     report(args.store, Path(__file__).parents[2] / "docs" / "results")
 
 
