@@ -117,7 +117,7 @@ def released(
     """What all of these releases hold; `found` is None where nothing was measured, `answer` where no estimate was."""
     tree = ledger.Seq(entries(conditioned, answer))
     spent = jnp.asarray(ledger.total(tree, "rho"), n.dtype)
-    bits = public_bits(about, budget.rho)
+    bits = public_bits(about, budget.rho) | conditioned.bits
     return Release(
         covariance=None if found is None else found.covariance,
         mean=None,

@@ -67,11 +67,12 @@ def run(
     n = terms(rows, config)
 
     def one(state: tuple[jax.Array, ...], given: tuple[jax.Array, jax.Array]) -> Any:
-        answer = measure(given[0], pairs, rows, about, state[0], n, given[1], b, config, "")
+        # Folded here: keys as rows of the scan's input would be taken for used ones by JAX's check under vmap.
+        answer = measure(jax.random.fold_in(key, given[0]), pairs, rows, about, state[0], n, given[1], b, config, "")
         state = _step(state, answer, n, b, config)
         return state, (answer, state[2])
 
-    state, (answers, kappas) = _repeat(one, rows, _start(about), _plan(key, rho, total), total)
+    state, (answers, kappas) = _repeat(one, rows, _start(about), _plan(rho, total), total)
     a, back, kappa, used, bits = state
     missed = status.TOO_FEW_ROWS if aim else status.OK
     bits = bits | jnp.where(kappa <= config.kappa_final, status.OK, missed).astype(bits.dtype)
@@ -117,11 +118,11 @@ def measure(
 
 
 @functools.partial(jax.jit, static_argnames="rounds")
-def _plan(key: jax.Array, rho: jax.Array, rounds: int) -> Any:
-    """A key and a part of rho for each round."""
+def _plan(rho: jax.Array, rounds: int) -> Any:
+    """The number and the part of rho of each round."""
     if not rounds:
         return ()
-    return jax.random.split(key, rounds), jnp.stack(split(rho, (1.0 / rounds,) * rounds))
+    return jnp.arange(rounds), jnp.stack(split(rho, (1.0 / rounds,) * rounds))
 
 
 @jax.jit
