@@ -328,3 +328,23 @@ def test_float32_is_accurate_to_its_digits() -> None:
     turned = TURN.T @ np.asarray(made.covariance, float) @ TURN / np.sqrt(np.outer([1, 20, 400], [1, 20, 400]))
     np.testing.assert_allclose(turned, np.eye(3), atol=0.15)  # a sample of 1,000 pairs
     np.testing.assert_allclose(made.mean, x.mean(0), atol=0.02)
+
+
+def test_gradients_through_rounds_are_central_differences() -> None:
+    """What the contract's few rows do not try: rounds that change the map, directions on both sides of the cut."""
+    x = gaussian_rows(300)
+
+    def value(at: Any) -> Any:
+        rho, lower, upper, shift, share = at
+        config = KLSUConfig(rounds=3, center="zero", precondition_share=share)
+        made = pgce(key(), x + shift, ZCDP(rho), Bounds.spectrum(lower, upper), config=config)
+        return (made.covariance * np.arange(9.0).reshape(3, 3)).sum() + made.extra["kappa"], made.extra["kappa"]
+
+    start = tuple(np.asarray(number) for number in (50.0, 0.8, 700.0, 0.3, 0.4))
+    both = jax.jit(jax.value_and_grad(value, has_aux=True))
+    (_, kappa), slopes = both(start)
+    assert kappa < 0.5 * 700.0 / 0.8
+    for i, slope in enumerate(slopes):
+        step = 1e-5 * start[i]
+        high, low = (float(both((*start[:i], at, *start[i + 1 :]))[0][0]) for at in (start[i] + step, start[i] - step))
+        assert float(slope) == pytest.approx((high - low) / float(2 * step), rel=1e-4) and slope != 0.0

@@ -246,3 +246,19 @@ def test_lost_share() -> None:
 
     declared = sensitivity.lost_share(0.4)
     assert 0.99 * declared <= largest(change, "box", 3, 2, steps=200) <= declared
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_histograms(relation: str, columns: int) -> None:
+    """One histogram of each column: a replaced row leaves one bin of each and enters another."""
+
+    def change(points: np.ndarray, order: int) -> np.ndarray:
+        counts = 1.0 * (np.round(2.0 * points)[..., None] == np.arange(-2, 3))  # five bins
+        moved = counts[:, 0] if relation == "add_remove" else counts[:, 0] - counts[:, 1]
+        return np.linalg.norm(moved.reshape(len(points), -1), ord=order, axis=-1)
+
+    for order, formula in ((1, sensitivity.histogram_l1), (2, sensitivity.histogram_l2)):
+        rows = rows_needed(relation, False)
+        found = largest(lambda points, order=order: change(points, order), "box", columns, rows, steps=50)
+        assert found == pytest.approx(float(formula(relation, columns)), rel=1e-12)
