@@ -54,26 +54,27 @@ It loses where its weights mislead: rows that are no product and too few to tell
 TUNED = """
 ## What was fitted
 
-On log-uniform means between 1/d and 1/2 (half of them flipped), Beta(0.3, 0.3), means of 0.1 and 0.9, a twentieth or a
-fifth of the columns at 0.3 to 0.4 among rare ones, and rows a few of which hold all there is; d = 10, 100 and 1000, n =
-1000 to 100,000, rho from 0.02 to 1, 12 to 40 trials, TV by the bound sqrt(chi^2/2). Sparse, balanced and mixed means and
-"one row in 50" were looked at too: the floor was chosen with these in view, and how mass is counted and which radii are
-on offer were changed after the last three had shown a fault of the first form. Zipf means, those in even steps and the
-Beta rows were looked at in the report alone. The first two and the third round were tried in that first form.
+On log-uniform means between 1/d and 1/2 (half of them flipped), Beta(0.3, 0.3), means of 0.1 and 0.9, a twentieth or
+a fifth of the columns at 0.3 to 0.4 among rare ones, and rows a few of which hold all there is; d = 10, 100 and 1000,
+n = 1000 to 100,000, rho from 0.02 to 1, 12 to 40 trials, TV by the bound sqrt(chi^2/2). Sparse, balanced and mixed
+means and "one row in 50" were looked at too: the floor was chosen with these in view, and how mass is counted and
+which radii are on offer were changed after the last three had shown a fault of the first form. Zipf means, those in
+even steps and the Beta rows were looked at in the report alone. The first two and the third round were tried in that
+first form.
 
 - Share of the first look, 0.2: 0.15 to 0.4 are within 5% of each other on most.
 - Share of the rest that chooses the radius, 0.04: 0.01 to 0.08 within 5% on most.
 - Cost of a unit of mass that truncation takes away, 0.5: 1 is about 5% worse, 2 about 10%.
-- Noise of the choice, 0.3 of the least loss expected, which sets how much mass one row may count for: 0.1 to 0.35 differ
-  by less than 10% on most products (with few large means among rare ones 0.1 is up to a third better in TV). Where a few
-  rows hold all the mass 0.1 has up to nine times the error of one Gaussian mechanism, 0.2 up to 2.4 times, 0.35 at most
-  1.1 times in the same places; with too few rows all have.
+- Noise of the choice, 0.3 of the least loss expected, which sets how much mass one row may count for: 0.1 to 0.35
+  differ by less than 10% on most products (with few large means among rare ones 0.1 is up to a third better in TV).
+  Where a few rows hold all the mass 0.1 has up to nine times the error of one Gaussian mechanism, 0.2 up to 2.4
+  times, 0.35 at most 1.33 times in the same places; with too few rows all have.
 - Radii on offer: those that are predicted to gain at least what the choice can tell apart, twice its sensitivity over
   epsilon. With all of them on offer one release in a hundred of balanced means had two and a half times the error; a
   multiple of 3 takes away what is gained on some.
 - Rounds: a third one (shares 0.15, 0.2 and the rest) was from 20% better to 40% worse, and the same on most.
-- Floor of `learn_product`, 1.5 standard deviations: 0.5 is up to 60% worse; 3 is up to a third better on some and nearly
-  twice as bad on others.
+- Floor of `learn_product`, 1.5 standard deviations: 0.5 is up to 60% worse; 3 is up to a third better on some and
+  nearly twice as bad on others.
 """
 
 
