@@ -56,7 +56,7 @@ def prior(bounds: SpectrumBounds, n: jax.Array, d: int, *, least_n: int = 1) -> 
         factor, _ = linalg.try_cholesky(color)
         white = linalg.symmetrize(jax.scipy.linalg.cho_solve((factor, True), eye))
         scale = jnp.sqrt(jnp.diagonal(safe))
-        least = jnp.linalg.eigvalsh(color, symmetrize_input=False)[0] ** 2
+        least = jnp.linalg.eigvalsh(linalg.after(color, white), symmetrize_input=False)[0] ** 2
     valid = definite & (ratio >= 1.0) & jnp.isfinite(ratio) & jnp.isfinite(least) & jnp.all(jnp.isfinite(center))
     valid &= jnp.isfinite(radius) & (radius > 0.0) & (n >= least_n)
     return Prior(center, white, color, ratio, scale, least, radius, valid)

@@ -14,11 +14,14 @@ from jaxdpcov import (
     CoinPressConfig,
     EMCovConfig,
     GaussianConfig,
+    KLSUConfig,
     adaptive,
     coinpress_covariance,
     emcov,
     gaussian,
+    learn_gaussian,
     metrics,
+    ppc,
 )
 from tests.reference.programs import independent_factorisations
 
@@ -28,6 +31,12 @@ CASES = {
     "adaptive": (adaptive, AdaptiveConfig(), BALL),
     "emcov": (emcov, EMCovConfig(), BALL),
     "coinpress": (coinpress_covariance, CoinPressConfig(rounds=2, psd="floor"), Bounds.spectrum(0.01, 1.0)),
+    "learn_gaussian": (
+        learn_gaussian,
+        KLSUConfig(rounds=2, bins=(9,)),
+        Bounds.spectrum(0.01 * np.eye(3), 90.0, mean_radius=1.0),
+    ),
+    "ppc": (ppc, KLSUConfig(rounds=2), Bounds.spectrum(0.01, 1.0)),
 }
 
 

@@ -98,7 +98,8 @@ def preconditioner(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: A
     estimate = None
     if config.rounds:
         projected, _ = _project(found.last.value, found.a)
-        estimate = home(found.used, found.last, projected, found.back, about, config)
+        cover = linalg.after(found.back, projected)  # which `home` takes to be behind all that is factored before it
+        estimate = home(found.used, found.last, projected, cover, about, config)
         estimate = estimate._replace(bits=estimate.bits | found.bits)
     return released(name, None, estimate, found, about, n, budget, bounds, config)
 

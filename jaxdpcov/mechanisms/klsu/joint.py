@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdpcov import linalg
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms._prior import Prior, prior, public_bits
@@ -152,7 +153,8 @@ def learn_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config:
     keys, (first, last), b = _plan_joint(fold(key, "learn_gaussian", n), budget.rho, about, config)
     fitted = fit.fit(keys[0], rows, last, about, b, config, aim=True)
     located = mean.fit(keys[1], rows, first, about, fitted.a, b, config)
-    found = fitted.estimate(about, config)
+    # What the map took to factor comes before what the covariance takes (see `_project`).
+    found = fitted._replace(back=linalg.after(fitted.back, fitted.a)).estimate(about, config)
     center, measured = mean.home(located, about, fitted.back)
     tree = ledger.Seq((*fit.entries(fitted.conditioned, fitted.answer), *located.entries))
     return Release(
