@@ -18,6 +18,7 @@ from jaxdpcov.mechanisms.emcov import EMCovConfig, emcov
 from jaxdpcov.mechanisms.gaussian import DiagonalConfig, GaussianConfig, LaplaceConfig, diagonal, gaussian, laplace
 from jaxdpcov.mechanisms.klsu import KLSUConfig, learn_gaussian, naive_pce, pgce, ppc, private_mean, weak_ppc
 from jaxdpcov.mechanisms.pace import PaceConfig, SSPSelectConfig, pace, ssp_select
+from jaxdpcov.mechanisms.private_range import RangeConfig, private_range
 from jaxdpcov.mechanisms.product import ProductConfig, learn_product, product_mean
 from jaxdpcov.mechanisms.separate import (
     ClippedGaussianConfig,
@@ -49,6 +50,7 @@ __all__ = [
     "PaceConfig",
     "ProductConfig",
     "PureDP",
+    "RangeConfig",
     "Release",
     "Rows",
     "SSPSelectConfig",
@@ -76,6 +78,7 @@ __all__ = [
     "pgce",
     "ppc",
     "private_mean",
+    "private_range",
     "product_mean",
     "separate",
     "ssp_select",

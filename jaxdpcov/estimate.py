@@ -16,8 +16,9 @@ from jaxdpcov.bounds import Bounds, BoxBounds, SpectrumBounds
 from jaxdpcov.data.io import Table, open_table
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
+from jaxdpcov.mechanisms.private_range import RangeConfig, private_range
 from jaxdpcov.privacy import ledger
-from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP
+from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP, split, to_zcdp
 from jaxdpcov.release import Release
 
 #: The method of `estimate` and of the command line unless one is named.
@@ -28,6 +29,8 @@ def estimate(
     data: Any,
     *,
     bounds: Any,
+    private_bounds: Mapping[str, float] | None = None,
+    private_bounds_share: float = 0.1,
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -53,6 +56,10 @@ def estimate(
             DataFrame, pyarrow Table or Dataset.
         bounds: public bounds: a mapping {column: (low, high)} with an entry for every column used, or `Bounds.l2`,
             `Bounds.box` in the order of the columns. Indicators of `categories` have bounds (0, 1) already.
+        private_bounds: {column: the largest standard deviation that it may have}: for these columns `bounds` may be wide,
+            and tighter ones around nearly all values are found privately (see `private_range`; for bell-shaped columns)
+            and used in their place; `release.bounds` has them.
+        private_bounds_share: the share of the budget that this takes.
         rho, epsilon, delta: the budget: `rho` (zCDP), `epsilon` with `delta`, or `epsilon` alone (pure DP).
         method: name of a mechanism.
         center: "private" (measure the mean), "zero" (moments about the public centre) or "pairs" (differences of
@@ -106,8 +113,16 @@ def estimate(
         if choices != (None, None, None, None, False):
             # They shape the rows, and are public like bounds: for other ones the key must not draw the same noise.
             typed = jax.random.fold_in(typed, zlib.crc32(repr(choices).encode()))
+        found = None
+        if private_bounds is not None:
+            found, budget, box, typed = _private_bounds(
+                typed, table, budget, box, relation, private_bounds, private_bounds_share
+            )
         with _progress.reporting(progress):
-            release = mechanism.function(typed, _rows(table, config), budget, box, config=config)
+            unbounded = isinstance(budget, ApproxDP) and ApproxDP in mechanism.budgets  # bins of rows in memory
+            release = mechanism.function(typed, _rows(table, config, unbounded), budget, box, config=config)
+        if found is not None:
+            release = _joined(found, release)
         release = jax.tree_util.tree_map(np.asarray, release)
     tree = release.ledger
     if missing == "error":
@@ -238,6 +253,37 @@ def _bounds(bounds: Any, table: Table) -> Bounds:
     return Bounds.box(np.array(lower), np.array(upper))
 
 
+def _private_bounds(
+    key: jax.Array, table: Table, budget: Any, box: Any, relation: str, std: Mapping[str, float], share: float
+) -> tuple[Release, Any, BoxBounds, jax.Array]:
+    """The release of the intervals, the budget and the bounds that are left for the estimate, and its key."""
+    if not isinstance(box, BoxBounds):
+        raise ValueError(f"private_bounds narrows public bounds of columns, not {type(box).__name__}")
+    if relation != "replace":
+        raise ValueError("private_bounds needs relation='replace': intervals depend on a public n")
+    for name in std:
+        if name not in table.columns:
+            raise ValueError(f"private_bounds has an entry for {name!r}, which is none of the columns used")
+    _checks.between("private_bounds_share", share, 0.0, 1.0)
+    number = budget.epsilon if isinstance(budget, PureDP) else (budget := to_zcdp(budget)).rho
+    first, rest = (type(budget)(part) for part in split(number, (share, 1.0 - share)))
+    widths = np.array([float(std.get(name, np.inf)) for name in table.columns])
+    # Public choices again: the key must not draw the same noise for other ones.
+    key = jax.random.fold_in(key, zlib.crc32(repr((dict(std), share)).encode()))
+    range_key, key = jax.random.split(key)
+    lower, upper = (np.broadcast_to(np.asarray(end, float), (table.d,)) for end in (box.lower, box.upper))
+    config = RangeConfig(std=widths)
+    found = private_range(range_key, _rows(table, config), first, Bounds.box(lower, upper), config=config)
+    return found, rest, Bounds.box(np.asarray(found.extra["lower"]), np.asarray(found.extra["upper"])), key
+
+
+def _joined(found: Release, release: Release) -> Release:
+    """The release, with what its bounds have cost."""
+    spent = jax.tree_util.tree_map(lambda one, other: one + other, found.spent, release.spent)
+    both = ledger.Seq((found.ledger, release.ledger))
+    return dataclasses.replace(release, ledger=both, spent=spent, status=found.status | release.status)
+
+
 def _centers(public: Any, d: int) -> np.ndarray:
     """The public centre of each column, which stands in for a missing cell."""
     if isinstance(public, BoxBounds):
@@ -250,12 +296,12 @@ def _centers(public: Any, d: int) -> np.ndarray:
     return np.broadcast_to(center, (d,))
 
 
-def _rows(table: Table, config: Any) -> Rows:
+def _rows(table: Table, config: Any, in_memory: bool = False) -> Rows:
     """A stream of blocks, so that another number of rows compiles nothing; an array where rows must be permuted.
 
     A stream would pair neighbours (or deal rows out in turn), and files are often sorted: by a column, or by person.
     """
-    if getattr(config, "center", None) == "pairs" or getattr(config, "permutes", False):
+    if in_memory or getattr(config, "center", None) == "pairs" or getattr(config, "permutes", False):
         values, weights = table.read()
         return Rows.array(values, weights, table.n)
     block_rows = table.block_rows

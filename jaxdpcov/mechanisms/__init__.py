@@ -1,5 +1,5 @@
 """The mechanisms, one file each, behind one signature. Importing this package registers them all."""
 
-from jaxdpcov.mechanisms import adaptive, auto, coinpress, emcov, gaussian, klsu, pace, product, separate
+from jaxdpcov.mechanisms import adaptive, auto, coinpress, emcov, gaussian, klsu, pace, private_range, product, separate
 
-__all__ = ["adaptive", "auto", "coinpress", "emcov", "gaussian", "klsu", "pace", "product", "separate"]
+__all__ = ["adaptive", "auto", "coinpress", "emcov", "gaussian", "klsu", "pace", "private_range", "product", "separate"]

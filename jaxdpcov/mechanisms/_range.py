@@ -67,10 +67,12 @@ def find(
     b: jax.Array,
     bins: tuple[int, ...],
     *,
+    columns: Any = None,
     pure: bool = False,
 ) -> Found:
     """Points within 1.5 of the means of a (x - center), whose columns have standard deviations of at most 1.
 
+    `columns`: how many of them there are, where a is 0 for the others; all of them unless given.
     One histogram by stage, all columns in one query; the stages share the cost. Rows beyond the bins count in the last.
     """
     n = jnp.asarray(rows.count(), rows.dtype)
@@ -80,9 +82,10 @@ def find(
     for s, half in enumerate(bins):
         width = jnp.asarray(float(RATIO) ** (len(bins) - 1 - s), rows.dtype)
         grid = jnp.arange(-half, half + 1, dtype=rows.dtype)
+        what = f"histograms, stage {s + 1} of {len(bins)}"
         counts = rows.reduce(_histogram, center, a, point, width, grid)
         point, entry, found = _heaviest(
-            keys[s], counts, point, width, grid, n, costs[s], b, pure, f"histograms, stage {s + 1} of {len(bins)}"
+            keys[s], counts, point, width, grid, n, costs[s], b, rows.d if columns is None else columns, pure, what
         )
         entries.append(entry)
         bits |= found
@@ -111,7 +114,7 @@ def _histogram(
     return jnp.zeros((x.shape[1], grid.shape[0]), x.dtype).at[columns, at].add(added)
 
 
-@functools.partial(jax.jit, static_argnums=(8, 9))
+@functools.partial(jax.jit, static_argnames=("pure", "what"))
 def _heaviest(
     key: jax.Array,
     counts: jax.Array,
@@ -121,6 +124,7 @@ def _heaviest(
     n: jax.Array,
     cost: jax.Array,
     b: jax.Array,
+    columns: Any,
     pure: bool,
     what: str,
 ) -> tuple[jax.Array, Any, jax.Array]:
@@ -128,11 +132,11 @@ def _heaviest(
     d, slack = counts.shape[0], jnp.asarray(sensitivity.slack(counts.dtype), counts.dtype)
     draws = jnp.log(counts.size / b)
     if pure:
-        bound = sensitivity.histogram_l1("replace", d) * slack
+        bound = sensitivity.histogram_l1("replace", columns) * slack
         noisy, entry = noise.laplace(key, counts, sensitivity=bound, epsilon=cost, what=what)
         tail = entry.scale * draws
     else:
-        bound = sensitivity.histogram_l2("replace", d) * slack
+        bound = sensitivity.histogram_l2("replace", columns) * slack
         noisy, entry = noise.gaussian(key, counts, sensitivity=bound, rho=cost, what=what)
         tail = entry.scale * jnp.sqrt(2.0 * draws)
     # A NaN scale spoils every count, and argmax would still name a bin.

@@ -13,7 +13,7 @@ import numpy as np
 from jaxdpcov import _checks
 from jaxdpcov._records import record
 
-KINDS = ("gaussian", "laplace", "exponential", "above_threshold")
+KINDS = ("gaussian", "laplace", "exponential", "above_threshold", "stability")
 _SELECTIONS = ("exponential", "above_threshold")
 
 
@@ -21,7 +21,7 @@ _SELECTIONS = ("exponential", "above_threshold")
 class Entry:
     """One primitive: what it measured, its sensitivity, its noise scale and its cost.
 
-    kind: "gaussian" | "laplace" | "exponential" | "above_threshold".
+    kind: "gaussian" | "laplace" | "exponential" | "above_threshold", or "stability" within `Approx`.
     unit: "rho" (zCDP) or "epsilon" (pure DP): the unit of `cost`.
     sensitivity: of exactly the statistic that was noised (l2 for gaussian, l1 for laplace, of the score else).
     scale: noise standard deviation (gaussian) or scale b (laplace) that goes with that sensitivity; the
@@ -73,6 +73,17 @@ class Rounds:
     entry: Entry
 
 
+@record()
+class Approx:
+    """A primitive that is (epsilon, delta)-DP and nothing purer: `entry` counts epsilon, and `delta` goes with it.
+
+    It has no price in zCDP or pure DP, so that a ledger with one adds up in neither.
+    """
+
+    entry: Entry
+    delta: Any
+
+
 def total(node: Any, unit: str) -> Any:
     """What a ledger adds up to, in one unit of privacy: the sum over `Seq`, the maximum over `Par`.
 
@@ -84,7 +95,8 @@ def total(node: Any, unit: str) -> Any:
     Returns:
         The total, of the shape of the leaves; NaN where an entry failed closed; 0.0 for an empty node.
 
-    Edge cases: unit "epsilon" raises ValueError for an entry that is not pure DP (Gaussian noise).
+    Edge cases: unit "epsilon" raises ValueError for an entry that is not pure DP (Gaussian noise), both units for one
+        that is (epsilon, delta)-DP (`Approx`).
 
     >>> from jaxdpcov.privacy.ledger import Entry, Seq, total
     >>> gaussian = Entry("mean", "gaussian", "rho", 1.0, 1.0, 0.5)
@@ -99,6 +111,8 @@ def total(node: Any, unit: str) -> Any:
         return _price(node, unit)
     if isinstance(node, Rounds):
         return jnp.sum(_price(node.entry, unit), axis=-1)
+    if isinstance(node, Approx):
+        raise ValueError(f"{node.entry.what!r} is (epsilon, delta)-DP, which has no price in {unit}")
     totals = [total(child, unit) for child in node.children]
     result = totals[0] if totals else 0.0
     for cost in totals[1:]:
@@ -119,6 +133,8 @@ def entries(node: Any) -> tuple[Entry, ...]:
         return ()
     if isinstance(node, Entry):
         return (node,)
+    if isinstance(node, Approx):
+        return (node.entry,)
     if isinstance(node, Rounds):
         entry = node.entry
         if _checks.is_traced(entry) or np.ndim(entry.cost) != 1:
@@ -237,6 +253,8 @@ def _rows(node: Any, block: str) -> list[dict[str, Any]]:
     if isinstance(node, Entry):
         about = {"what": block + node.what, "kind": node.kind, "sensitivity": node.sensitivity, "scale": node.scale}
         return [about | {node.unit: node.cost}]
+    if isinstance(node, Approx):
+        return [_rows(node.entry, block)[0] | {"delta": node.delta}]
     if isinstance(node, Rounds):
         return [row for part in _alike(node) for row in _rows(part, block)]
     if isinstance(node, Seq):
@@ -263,6 +281,8 @@ def _event(library: Any, node: Any) -> Any:
         return library.ComposedDpEvent([_event(library, child) for child in node.children])
     if isinstance(node, Remark):
         return library.NoOpDpEvent()
+    if isinstance(node, Approx):
+        return library.UnsupportedDpEvent()
     if isinstance(node, Par):
         if not node.children:
             return library.NoOpDpEvent()
@@ -299,4 +319,6 @@ def _shape(node: Any) -> Any:
         return node.text
     if isinstance(node, Entry):
         return node.kind, node.unit
+    if isinstance(node, Approx):
+        return type(node).__name__, _shape(node.entry)
     return type(node).__name__, tuple(_shape(child) for child in node.children)
