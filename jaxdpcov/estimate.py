@@ -56,9 +56,9 @@ def estimate(
             DataFrame, pyarrow Table or Dataset.
         bounds: public bounds: a mapping {column: (low, high)} with an entry for every column used, or `Bounds.l2`,
             `Bounds.box` in the order of the columns. Indicators of `categories` have bounds (0, 1) already.
-        private_bounds: {column: the largest standard deviation that it may have}: for these columns `bounds` may be wide,
-            and tighter ones around nearly all values are found privately (see `private_range`; for bell-shaped columns)
-            and used in their place; `release.bounds` has them.
+        private_bounds: {column: the largest standard deviation that it may have}: the `bounds` of these columns may be
+            wide, and tighter ones around nearly all values are found privately (`private_range`, for bell-shaped
+            columns) and used in their place; `release.bounds` has them.
         private_bounds_share: the share of the budget that this takes.
         rho, epsilon, delta: the budget: `rho` (zCDP), `epsilon` with `delta`, or `epsilon` alone (pure DP).
         method: name of a mechanism.

@@ -140,7 +140,9 @@ def mapped(x: jax.Array, center: jax.Array, a: jax.Array) -> jax.Array:
 
 def _times(x: jax.Array, a: jax.Array) -> jax.Array:
     # As X A^T: A is not symmetric from the second round on.
-    return x * a if a.ndim < 2 else jnp.matmul(x, a.T, precision="highest")
+    if a.ndim < 2:
+        return x * jnp.broadcast_to(a, (1, x.shape[1]))
+    return jnp.matmul(x, a.T, precision="highest")
 
 
 def _outer(z: jax.Array, weights: Any) -> jax.Array:

@@ -76,18 +76,18 @@ def _settle(rows: Rows, budget: Any, bounds: Any, config: RangeConfig) -> RangeC
             return _range.choose_bins(float(np.max(half / np.asarray(config.std, np.float64))))
         radius = _prior.number(bounds.mean_radius)
         assert radius is not None
-        return _range.choose_bins(radius / float(np.min(_std(bounds))))
+        return _range.choose_bins(radius / float(np.min(_std(bounds, np))))
 
     known = {"lower": bounds.lower, "upper": bounds.upper}
     known |= {"std": config.std} if box else {"mean_radius": bounds.mean_radius}
     return _prior.settled(config, "bins", choose, **known)
 
 
-def _std(bounds: SpectrumBounds) -> Any:
-    """The largest standard deviation of each column under `Bounds.spectrum`, () or (d,)."""
+def _std(bounds: SpectrumBounds, xp: Any = jnp) -> Any:
+    """The largest standard deviation of each column under `Bounds.spectrum`, () or (d,); on the host by NumPy."""
     if np.ndim(bounds.lower) == 2:
-        return jnp.sqrt(bounds.upper * jnp.diagonal(jnp.asarray(bounds.lower)))
-    return jnp.sqrt(jnp.asarray(bounds.upper))
+        return xp.sqrt(bounds.upper * xp.diagonal(xp.asarray(bounds.lower)))
+    return xp.sqrt(xp.asarray(bounds.upper))
 
 
 @mechanism(config=RangeConfig, budgets=(ZCDP, PureDP, ApproxDP), bounds=(BoxBounds, SpectrumBounds), settle=_settle)

@@ -266,3 +266,78 @@ def test_vmap_is_loop_and_numbers_do_not_recompile():
         for ours, theirs in zip(jax.tree.leaves(single), jax.tree.leaves(batched)):
             np.testing.assert_allclose(ours, theirs[lane], rtol=1e-12)
     assert len(traces) == 1
+
+
+def _stable_law(counts, epsilon, delta, threshold=None):
+    """Probabilities of each bin and of none, by quadrature, from the definition; bins of count 0 are not in use."""
+    s = 2.0 / epsilon
+    t = 1.0 + s * np.log(1.0 / delta) if threshold is None else threshold
+    used = [i for i, c in enumerate(counts) if c > 0]
+    law = np.zeros(len(counts) + 1)
+    for i in used:
+
+        def density(x, i=i):
+            others = [scipy.stats.laplace.cdf(x, counts[j], s) for j in used if j != i]
+            return scipy.stats.laplace.pdf(x, counts[i], s) * np.prod(others)
+
+        kinks = sorted({t, *[c for c in counts if c > t]})
+        ends = [*kinks, max(max(counts), t) + 60.0 * s]
+        law[i] = sum(scipy.integrate.quad(density, a, b, epsabs=1e-12)[0] for a, b in itertools.pairwise(ends))
+    law[-1] = np.prod([scipy.stats.laplace.cdf(t, counts[j], s) for j in used]) if used else 1.0
+    return law
+
+
+def test_stable_argmax_law():
+    """Two histograms at once, each at half the budget: chi-square at 1e5 draws, false alarm 1e-5 each."""
+    counts = np.array([[7, 0], [9, 30], [0, 28], [1, 1]])
+    epsilon, delta = 1.0, 0.2
+    draws = _draws(
+        lambda key: selection.stable_argmax(key, jnp.asarray(counts), epsilon=epsilon, delta=delta, what="bin")
+    )
+    for k in range(2):
+        assert _pvalue(draws[:, k], _stable_law(counts[:, k], epsilon / 2, delta / 2)) > 1e-5
+    for wrong in ((epsilon, delta / 2), (epsilon / 2, delta), (epsilon / 4, delta / 2)):
+        laws = [_stable_law(counts[:, k], *wrong) for k in range(2)]
+        assert min(_pvalue(draws[:, k], law) for k, law in enumerate(laws)) < 1e-5
+
+
+def _fails_by(one, other, epsilon):
+    """The least delta for which two laws are (epsilon, delta)-close."""
+    return max(np.sum(np.maximum(a - np.exp(epsilon) * b, 0.0)) for a, b in ((one, other), (other, one)))
+
+
+def test_stable_argmax_is_private_on_every_small_histogram():
+    """Exact laws of all neighbouring histograms of up to four rows in three bins: never beyond delta at epsilon."""
+    epsilon, delta = 0.5, 0.05
+    laws, worst = {}, {None: 0.0, "low": 0.0}
+    histograms = [c for c in itertools.product(range(5), repeat=3) if 1 <= sum(c) <= 4]
+    low = 1.0 + 2.0 / epsilon * np.log(0.25 / delta)  # a threshold that one row passes with probability 2 delta
+    for counts in histograms:
+        for source, target in itertools.permutations(range(3), 2):
+            if counts[source] == 0:
+                continue
+            moved = list(counts)
+            moved[source] -= 1
+            moved[target] += 1
+            for kind, threshold in ((None, None), ("low", low)):
+                pair = []
+                for each in (counts, tuple(moved)):
+                    if (each, kind) not in laws:
+                        laws[each, kind] = _stable_law(each, epsilon, delta, threshold)
+                    pair.append(laws[each, kind])
+                worst[kind] = max(worst[kind], _fails_by(*pair, epsilon))
+    assert worst[None] <= delta
+    assert worst[None] >= 0.4 * delta  # one row alone passes with probability delta/2
+    assert worst["low"] > delta
+
+
+def test_stable_argmax_without_a_valid_budget_looks_at_nothing():
+    counts = jnp.asarray([[500], [3]])
+    for numbers in ({"epsilon": 0.0}, {"epsilon": np.nan}, {"delta": 0.0}, {"delta": 1.0}, {"delta": np.nan}):
+        arguments = {"epsilon": 1.0, "delta": 1e-6, "what": "m", **numbers}
+        index, entry = selection.stable_argmax(jax.random.key(0), counts, **arguments)
+        assert index.tolist() == [2]
+        with pytest.raises(ValueError, match="no price in rho"):
+            ledger.total(entry, "rho")
+    with pytest.raises(ValueError, match="whole numbers"):
+        selection.stable_argmax(jax.random.key(0), jnp.ones((2, 1)), epsilon=1.0, delta=1e-6, what="m")
