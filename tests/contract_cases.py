@@ -300,6 +300,7 @@ CASES["private_range"] = Case(
     None,  # a step function of the counts: its own tests have the limit
     has_limit=lambda config: False,
     fixed_bounds=False,
+    smooth=False,
 )
 
 

@@ -37,7 +37,7 @@ FLOORS = {
     "__init__": 8,
 }
 #: What a mechanism may import of its own folder; `auto` alone joins mechanisms.
-SHARED_STEPS = {"_steps", "_ball", "_constants", "_ellipsoid", "_mapped", "_prior", "_registry"}
+SHARED_STEPS = {"_steps", "_ball", "_constants", "_ellipsoid", "_mapped", "_prior", "_range", "_registry"}
 JOINS_MECHANISMS = {"auto", "__init__"}
 
 #: External libraries that load slowly or are optional: imported inside functions only ...

@@ -98,8 +98,7 @@ def _plan_mean(key: jax.Array, rho: jax.Array, about: Prior, config: KLSUConfig)
     parts: Any = (rho, rho)  # without rounds all of it is the mean's
     if config.rounds:
         parts = split(rho, (config.precondition_share, 1.0 - config.precondition_share))
-    # A round fails with probability 2 b, the mean with 3 b: fewer than the 2 (rounds + 2) that this shares beta over.
-    return jax.random.split(key, 3), parts, fit.failure(about, config, more=1)
+    return jax.random.split(key, 3), parts, fit.failure(about, config, more=mean.failures(config))
 
 
 def _mean_share(d: int, config: KLSUConfig) -> Any:
@@ -180,4 +179,8 @@ def learn_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config:
 def _plan_joint(key: jax.Array, rho: jax.Array, about: Prior, config: KLSUConfig) -> Any:
     """Keys of covariance and mean, their parts of rho, and the failure probability of each step."""
     share = _mean_share(about.center.shape[0], config)
-    return jax.random.split(key), split(rho, (share, 1.0 - share)), fit.failure(about, config, more=2)
+    return (
+        jax.random.split(key),
+        split(rho, (share, 1.0 - share)),
+        fit.failure(about, config, more=mean.failures(config)),
+    )

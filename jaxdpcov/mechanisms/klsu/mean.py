@@ -28,6 +28,12 @@ class Located(NamedTuple):
     bits: Any
 
 
+def failures(config: KLSUConfig) -> int:
+    """The mean fails with at most this times 2 b: b for each stage, the histograms' sample, the ball and the noise."""
+    assert config.bins is not None
+    return (len(config.bins) + 4) // 2
+
+
 def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, a: jax.Array, b: Any, config: KLSUConfig) -> Located:
     """The mean of a (x - center), of covariance at most I; each of its three parts fails with probability b."""
     assert config.bins is not None
