@@ -111,15 +111,12 @@ def fewest(
     tried = np.arange(1, most + 1)
     with jax.ensure_compile_time_eval():  # inside a caller's trace too: every number here is concrete
         each = jnp.asarray(rho / tried), jnp.asarray(beta / (2.0 * (tried + 1)))
-        eps = np.asarray(public.relative_accuracy(config.constants, config.noise, jnp.asarray(terms), d, *each))
-    best, chosen = kappa, 0
-    for t, epsilon in zip(tried, eps):
-        reached = kappa
-        for _ in range(t):
-            following, usable = public.next_kappa(config.constants, epsilon, reached)
-            reached = float(following) if usable else reached
-        if reached < best:
-            best, chosen = reached, int(t)
-        if reached <= final:
-            break
-    return chosen
+        eps = public.relative_accuracy(config.constants, config.noise, jnp.asarray(terms), d, *each)
+        reached = jnp.full(most, kappa)
+        for t in tried:  # all numbers of rounds advance together
+            following, usable = public.next_kappa(config.constants, eps, reached)
+            reached = jnp.where(usable & (t <= tried), following, reached)
+        ends = np.asarray(reached, np.float64)
+    enough = np.flatnonzero(ends <= final)
+    best = int(enough[0]) if enough.size else int(np.argmin(ends))
+    return int(tried[best]) if ends[best] < kappa else 0
