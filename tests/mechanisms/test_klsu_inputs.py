@@ -109,6 +109,14 @@ def test_the_default_is_what_it_chooses() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_public_numbers_choose_the_same_inside_a_trace() -> None:
+    """Where rows and key alone are traced, as in a study, the numbers that choose are concrete still."""
+    x, bounds = gaussian_rows(2000), Bounds.spectrum(1.0, 500.0)
+    outside = ppc(key(), x, ZCDP(2.0), bounds)
+    inside = jax.eval_shape(lambda k, x: ppc(k, x, ZCDP(2.0), bounds), key(), x)
+    assert inside.config.rounds == outside.config.rounds > 2
+
+
 def test_traced_bounds_need_rounds_and_bins() -> None:
     x = gaussian_rows()
 
