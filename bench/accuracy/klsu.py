@@ -32,7 +32,7 @@ DATA = Path(__file__).resolve().parents[2] / "docs" / "results" / "data" / "klsu
 RHO = 0.5
 #: The study of kappa: columns, the error that is asked for, and the most rows that are tried.
 KAPPA_D, KAPPA_ERROR, MOST_ROWS = 5, 0.5, 2**22
-KAPPAS = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e8)
+KAPPAS = (1e1, 1e2, 1e3, 1e4, 1e6, 1e8)
 #: The study of a whole Gaussian.
 LEARN_D, LEARN_KAPPA, LEARN_RADIUS, LEARN_TV = 10, 1e4, 1e3, 0.1
 
@@ -136,7 +136,7 @@ def invariant(kappa: float, n: int, count: int) -> dict[str, Any]:
 
 def count_of(n: int) -> int:
     """Trials at n rows."""
-    return 20 if n <= 2**17 else 8
+    return 20 if n <= 2**16 else 8
 
 
 def sizes(first: int, last: int) -> Iterator[int]:
@@ -176,14 +176,14 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     store = Store(DATA)
     if not args.report and "invariant" in args.only:
-        for kappa in KAPPAS[:-1]:
+        for kappa in (1e1, 1e2, 1e3, 1e4, 1e5, 1e6):
             n = 2**17
             store.get(f"invariant {kappa:g} {n}", lambda kappa=kappa, n=n: invariant(kappa, n, 100))
     if not args.report and "learn" in args.only:
         for method in ("sample", *GAUSSIANS):
-            for n in sizes(2**10, MOST_ROWS):
+            for n in sizes(2**8 if method == "sample" else 2**10, MOST_ROWS):
                 found = store.get(f"learn {method} {n}", lambda m=method, n=n: gaussian_distances(m, n, count_of(n)))
-                if np.median(found) < 0.25 * LEARN_TV:
+                if np.median(found) < 0.6 * LEARN_TV:
                     break
             n = klsu_report.crossing(store.points, f"learn {method}", LEARN_TV)
             if n is not None:  # a trial at the number that was found

@@ -41,7 +41,7 @@ def report(points: dict[str, Any], folder: Path) -> None:
         f"in `data/klsu.json`. Versions: {versions}.",
         "",
         "Sigma has a geometric spectrum from 1 to kappa in random directions, bounds are exact,",
-        f"rho = {klsu.RHO}, beta = 0.05. 20 trials (8 beyond 131,072 rows), rows drawn anew in each; medians. Rows needed are",
+        f"rho = {klsu.RHO}, beta = 0.05. 20 trials (8 beyond 65,536 rows), rows drawn anew in each; medians. Rows needed are",
         "read off between powers of two.",
         "",
         *_learn(points, folder, klsu),
