@@ -83,6 +83,17 @@ def test_the_default_rounds_are_the_fewest_that_promise_kappa_final(constants: s
     assert chosen(10**8, 2.0, 1e6, share=0.5, constants=constants) >= chosen(10**8, 2.0, 1e6, constants=constants)
 
 
+def test_the_default_rounds_change_where_the_promise_does() -> None:
+    """To one row: the smallest n at which one round is enough, by the slow form."""
+    config = KLSUConfig(constants="theory", center="zero")
+    few, enough = 500, 10**7
+    while enough - few > 1:
+        n = (few + enough) // 2
+        few, enough = (few, n) if _kappas(n, 2.0, 20.0, 1, config) <= 12.0 else (n, enough)
+    assert chosen(enough, 2.0, 20.0, constants="theory", center="zero") == 1
+    assert chosen(few, 2.0, 20.0, constants="theory", center="zero") == 2
+
+
 def test_no_rounds_where_the_bounds_are_narrow_and_more_under_a_traced_budget() -> None:
     for condition in (1.0, 2.0, 12.0):
         assert chosen(10**6, 1.0, condition) == 0
