@@ -1,6 +1,7 @@
 """Preconditioning and what is built on it against the slow form, draw by draw; pairs, prior matrices, long rows."""
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,6 +189,11 @@ def _mean(x: np.ndarray, a: np.ndarray, kappa: float, costs: tuple[float, float]
     return CENTER + np.linalg.solve(a, point) * np.sqrt(kappa), reach, radius
 
 
+def _mean_steps(config: KLSUConfig) -> int:
+    """Of 2 b each: b for the noise of each stage, the histograms' sample, the ball and the noise of the mean."""
+    return math.ceil((len(config.bins or ()) + 3) / 2)
+
+
 MEANS = {
     "typical": {"rounds": 5, "bins": (60,), "range_share": 0.4, "precondition_share": 0.6},
     "proven, two stages": {"rounds": 2, "bins": (1, 30), "constants": "theory", "beta": 0.2},
@@ -201,7 +207,7 @@ def test_a_mean_is_the_slow_form(name: str) -> None:
     x, t = rows(config) + np.array([20.0, -11.0, 4.0]), config.rounds or 0
     for rho in RHOS:
         made = private_mean(key(), stream(x), ZCDP(rho), BOUNDS, config=config)
-        share, b = float(config.precondition_share) if t else 0.0, failure(config, t, 1)
+        share, b = float(config.precondition_share) if t else 0.0, failure(config, t, _mean_steps(config))
         noises, drop = [symmetric_draws(D, "goe")] * t, config.long_rows == "drop"
         found = reference.precondition(
             units(x, config), UPPER / LOWER, [share * rho / max(t, 1)] * t, noises, b, law(D, config), drop
@@ -225,7 +231,7 @@ def test_a_gaussian_is_the_slow_form(constants: str) -> None:
     for rho in RHOS:
         made = learn_gaussian(key(), stream(x), ZCDP(rho), BOUNDS, config=config)
         share = given or 1.0 / (1.0 + 6.0**0.5)
-        b, laws = failure(config, 3, 2), law(D, config)
+        b, laws = failure(config, 3, _mean_steps(config)), law(D, config)
         costs = reference.costs((1.0 - share) * rho, 3, 0.5)
         found = reference.pgce(units(x, config), UPPER / LOWER, costs, [symmetric_draws(D, "goe")] * 4, b, laws)
         close(made.covariance, LOWER * found.covariance)
