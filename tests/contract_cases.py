@@ -296,7 +296,7 @@ for _name, _variants in {
 
 
 CASES["private_range"] = Case(
-    {"default": ({"std": 0.4, "bins": (4,)}, ("box",))},
+    {"default": ({"std": 0.4, "bins": (4,)}, ("box",)), "spectrum": ({"bins": (4,)}, ("spectrum",))},
     None,  # a step function of the counts: its own tests have the limit
     has_limit=lambda config: False,
     fixed_bounds=False,
