@@ -191,8 +191,9 @@ def main() -> None:
                 store.get(f"check {method} {n}", lambda m=method, n=n: gaussian_distances(m, n, count_of(n)))
     if not args.report and "kappa" in args.only:
         for method in ("sample", *COVARIANCES):
+            n = 2**8
             for kappa in KAPPAS[:1] if method == "sample" else KAPPAS:
-                for n in sizes(2**8, MOST_ROWS):
+                for n in sizes(max(n // 2, 2**5), MOST_ROWS):  # a wider range takes more
                     name = f"kappa {kappa:g} {method} {n}"
                     found = store.get(name, lambda m=method, k=kappa, n=n: covariance_errors(m, k, n, count_of(n)))
                     if np.median(found) < KAPPA_ERROR:
