@@ -41,8 +41,8 @@ def report(points: dict[str, Any], folder: Path) -> None:
         f"in `data/klsu.json`. Versions: {versions}.",
         "",
         "Sigma has a geometric spectrum from 1 to kappa in random directions, bounds are exact,",
-        f"rho = {klsu.RHO}, beta = 0.05. 20 trials (8 beyond 65,536 rows), rows drawn anew in each; medians. Rows needed are",
-        "read off between powers of two.",
+        f"rho = {klsu.RHO}, beta = 0.05. 20 trials (8 beyond 65,536 rows), rows drawn anew in each; medians. Rows needed",
+        "are read off between powers of two.",
         "",
         *_learn(points, folder, klsu),
         *_kappa(points, folder, klsu),
@@ -127,9 +127,9 @@ def _invariant(points: dict[str, Any]) -> list[str]:
     lines = [
         '## The promise of `ppc` under constants="theory"',
         "",
-        "d = 5, 131,072 rows, 100 releases each: those in which I <= A Sigma A^T <= kappa I held at the end, the smallest",
-        "and largest eigenvalue of A Sigma A^T over all of them, the promised kappa at the end, and the largest ratio of a",
-        "round.",
+        "d = 5, 131,072 rows, 100 releases each: those in which I <= A Sigma A^T <= kappa I held at the end, the",
+        "smallest and largest eigenvalue of A Sigma A^T over all of them, the promised kappa at the end, and the largest",
+        "ratio of a round.",
         "",
         "| kappa | rounds | held | smallest | largest | promised at the end | largest ratio of a round |",
         "|---|---|---|---|---|---|---|",
@@ -140,7 +140,7 @@ def _invariant(points: dict[str, Any]) -> list[str]:
         end = kappas[-1] if kappas else kappa
         ratio = "" if each["slowest"] is None else f"{each['slowest']:.3f}"
         lines.append(
-            f"| {kappa:g} | {len(kappas)} | {each['held']} | {each['smallest']:.3g} | {each['largest']:.3g} | {end:.3g} "
-            f"| {ratio} |"
+            f"| {kappa:g} | {len(kappas)} | {each['held']} | {each['smallest']:.3g} | {each['largest']:.3g} "
+            f"| {end:.3g} | {ratio} |"
         )
     return [*lines, ""]

@@ -35,7 +35,7 @@ def failures(config: KLSUConfig) -> int:
 
 
 def fit(key: jax.Array, rows: Rows, rho: Any, about: Prior, a: jax.Array, b: Any, config: KLSUConfig) -> Located:
-    """The mean of a (x - center), of covariance at most I; each of its three parts fails with probability b."""
+    """The mean of a (x - center), of covariance at most I; it fails with probability 2 b `failures` at most."""
     assert config.bins is not None
     keys, (first, last) = _plan(key, rho, config)
     found = _range.find(keys[0], rows, about.center, a, first, b, config.bins)

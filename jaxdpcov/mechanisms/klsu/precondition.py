@@ -130,7 +130,7 @@ def _start(about: Prior) -> tuple[jax.Array, ...]:
     """The first map (upper A0)^{-1/2}, its inverse, kappa, that inverse again, status; NaN of bounds that are none."""
     root = jnp.sqrt(about.upper)
     known = jnp.where(about.valid, jnp.ones_like(root), jnp.nan)
-    back = about.color * root
+    back = about.color * root * known
     return about.white / root * known, back, about.upper * known, back, jnp.asarray(status.OK, jnp.int32)
 
 
