@@ -15,7 +15,7 @@ from jaxdpcov import _checks, _progress
 from jaxdpcov.bounds import Bounds, BoxBounds, SpectrumBounds
 from jaxdpcov.data.io import Table, open_table
 from jaxdpcov.data.rows import Rows
-from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
+from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism, fold
 from jaxdpcov.mechanisms.private_range import RangeConfig, private_range
 from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP, split, to_zcdp
@@ -109,7 +109,8 @@ def estimate(
         box = _bounds(bounds, table)
         if missing != "row":
             table = table.with_missing(missing, _centers(box, table.d) if missing == "cell" else None)
-        choices = (columns and tuple(columns), categories, person, max_rows, missing == "cell")
+        lists = categories and {name: list(values) for name, values in categories.items()}  # an array's repr is cut
+        choices = (columns and tuple(columns), lists, person, max_rows, missing == "cell")
         if choices != (None, None, None, None, False):
             # They shape the rows, and are public like bounds: for other ones the key must not draw the same noise.
             typed = jax.random.fold_in(typed, zlib.crc32(repr(choices).encode()))
@@ -118,6 +119,8 @@ def estimate(
             found, budget, box, typed = _private_bounds(
                 typed, table, budget, box, relation, private_bounds, private_bounds_share
             )
+            if missing == "cell":  # the centres of the wide bounds may lie outside of those that were found
+                table = table.with_missing(missing, _centers(box, table.d))
         with _progress.reporting(progress):
             unbounded = isinstance(budget, ApproxDP) and ApproxDP in mechanism.budgets  # bins of rows in memory
             release = mechanism.function(typed, _rows(table, config, unbounded), budget, box, config=config)
@@ -261,27 +264,34 @@ def _private_bounds(
         raise ValueError(f"private_bounds narrows public bounds of columns, not {type(box).__name__}")
     if relation != "replace":
         raise ValueError("private_bounds needs relation='replace': intervals depend on a public n")
-    for name in std:
+    if not isinstance(std, Mapping) or not std:
+        raise TypeError("private_bounds must be a mapping {column: largest standard deviation} with an entry or more")
+    for name, value in std.items():
         if name not in table.columns:
             raise ValueError(f"private_bounds has an entry for {name!r}, which is none of the columns used")
+        number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+        if not number or not 0.0 < float(value) < np.inf:
+            raise ValueError(f"private_bounds of column {name!r} must be a positive finite number, got {value!r}")
     _checks.between("private_bounds_share", share, 0.0, 1.0)
-    number = budget.epsilon if isinstance(budget, PureDP) else (budget := to_zcdp(budget)).rho
-    first, rest = (type(budget)(part) for part in split(number, (share, 1.0 - share)))
+    amount = budget.epsilon if isinstance(budget, PureDP) else (budget := to_zcdp(budget)).rho
+    first, rest = (type(budget)(part) for part in split(amount, (share, 1.0 - share)))
     widths = np.array([float(std.get(name, np.inf)) for name in table.columns])
-    # Public choices again: the key must not draw the same noise for other ones.
-    key = jax.random.fold_in(key, zlib.crc32(repr((dict(std), share)).encode()))
-    range_key, key = jax.random.split(key)
     lower, upper = (np.broadcast_to(np.asarray(end, float), (table.d,)) for end in (box.lower, box.upper))
+    # Public choices again, the wide bounds too, which fill missing cells and may lead to one interval from two of them.
+    public = jax.numpy.asarray([lower, upper, widths]), jax.numpy.asarray(share)
+    range_key, key = jax.random.split(fold(key, "private_bounds", public))
     config = RangeConfig(std=widths)
     found = private_range(range_key, _rows(table, config), first, Bounds.box(lower, upper), config=config)
     return found, rest, Bounds.box(np.asarray(found.extra["lower"]), np.asarray(found.extra["upper"])), key
 
 
 def _joined(found: Release, release: Release) -> Release:
-    """The release, with what its bounds have cost."""
+    """The release, with the bounds that were found and what they have cost."""
     spent = jax.tree_util.tree_map(lambda one, other: one + other, found.spent, release.spent)
     both = ledger.Seq((found.ledger, release.ledger))
-    return dataclasses.replace(release, ledger=both, spent=spent, status=found.status | release.status)
+    return dataclasses.replace(
+        release, ledger=both, spent=spent, status=found.status | release.status, extra=release.extra | found.extra
+    )
 
 
 def _centers(public: Any, d: int) -> np.ndarray:

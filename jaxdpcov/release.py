@@ -211,16 +211,22 @@ def summary(release: Release) -> str:
     names = [name if name.isprintable() else repr(name)[1:-1] for name in column_names(release)]
     shown = min(release.d, 12)
     width = max(6, *(len(name) for name in names[:shown]))
-    mean = np.full(release.d, np.nan) if release.mean is None else np.asarray(release.mean)
-    std = np.full(release.d, np.nan) if release.covariance is None else np.asarray(release.std)
-    lines.append(f"{'column':<{width}}  {'mean':>12}  {'std':>12}")
-    lines += [f"{names[j]:<{width}}  {mean[j]:>12.5g}  {std[j]:>12.5g}" for j in range(shown)]
+    table = _by_column(release)
+    lines.append(f"{'column':<{width}}" + "".join(f"  {title:>12}" for title in table))
+    lines += [f"{names[j]:<{width}}" + "".join(f"  {x[j]:>12.5g}" for x in table.values()) for j in range(shown)]
     if shown < release.d:
         lines.append(f"... {release.d - shown} more columns")
     lines.append("ledger:")
     for row in ledgers.rows(release.ledger):
         lines.append("  " + ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
     return "\n".join(lines)
+
+
+def _by_column(release: Release) -> dict[str, np.ndarray]:
+    """What is printed of each column, by title: the interval where one was found privately."""
+    found = {"mean": release.mean, "std": None if release.covariance is None else release.std}
+    found |= {end: release.extra.get(end) for end in ("lower", "upper")}
+    return {title: np.asarray(values) for title, values in found.items() if values is not None}
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:

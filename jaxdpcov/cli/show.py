@@ -53,7 +53,7 @@ def write_release(release: Release, *, delta: float | None, saved: str | None) -
     write(str(release))
     names = column_names(release)
     if release.covariance is None:
-        write("covariance: none, this method releases means alone")
+        write("covariance: none, this method releases none")
     elif release.d <= MOST_PRINTED:
         write("covariance:")
         covariance = np.asarray(release.covariance)

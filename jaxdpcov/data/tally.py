@@ -30,7 +30,7 @@ def tally(rows: Rows, f: Callable[..., Any], *args: Any) -> tuple[jax.Array, jax
     if not isinstance(rows, ArrayRows):
         raise TypeError("a histogram over unbounded bins needs rows in memory: give an array")
     if rows.weighted:
-        raise ValueError("a histogram over unbounded bins needs unweighted rows")
+        raise ValueError("a histogram over unbounded bins needs unweighted rows: give one row for each person, or rho=")
     values = jnp.sort(f(rows.values, *args), axis=0)
     n = values.shape[0]
     first = jnp.concatenate([jnp.ones_like(values[:1], bool), values[1:] != values[:-1]])

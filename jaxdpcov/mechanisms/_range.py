@@ -24,8 +24,9 @@ MOST, RATIO = 2048, 1024
 #: How far the centre of the heaviest bin is from the mean, in bins.
 OFFSET = 1.5
 #: The bin of the mean holds at least 0.3413 of a normal law of standard deviation 1 bin (the worst place is an end), a
-#: bin that starts a full width beyond it at most 0.1359. Half of the difference is what two bins together may be off.
-GAP = 0.3413 - 0.1359
+#: bin that starts a full width beyond it at most 0.1587 (an end bin, with all that lies beyond). The difference is what
+#: two bins together may be off.
+GAP = 0.3413 - 0.1587
 
 
 class Found(NamedTuple):

@@ -171,7 +171,7 @@ class _About:
     """Public numbers by column, data units.
 
     center, std: (d,); per_unit: 1/std, 0 for a column that is left alone; low, high: (d,) where values may be.
-    columns: () how many are searched. b: () failure probability of search and of interval. valid: ().
+    columns: () how many are searched. b: () failure probability of a step. valid: ().
     """
 
     center: Any
@@ -204,7 +204,9 @@ def _about(bounds: Any, config: RangeConfig, n: jax.Array, d: int) -> _About:
     valid &= jnp.all(std > 0) & jnp.all(jnp.isfinite(std)) & (n >= 1)
     per_unit = jnp.where(searched & valid, 1.0 / std, jnp.where(valid, 0.0, jnp.nan))
     columns = jnp.maximum(jnp.sum(searched, dtype=dtype), 1.0)
-    return _About(center, std, per_unit, low, high, columns, 0.5 * jnp.asarray(config.beta, dtype), valid)
+    # Each stage's noise, the sample in the histograms, and the rows about the mean fail with probability b each.
+    b = jnp.asarray(config.beta, dtype) / (2.0 + len(config.bins or (1,)))
+    return _About(center, std, per_unit, low, high, columns, b, valid)
 
 
 def _nearest(x: jax.Array, center: jax.Array, per_unit: jax.Array) -> jax.Array:

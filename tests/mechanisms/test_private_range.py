@@ -35,7 +35,7 @@ def test_without_noise_it_is_the_heaviest_bin(budget: object) -> None:
     center = np.array([1000.0, 150.0])
     release = private_range(jax.random.key(0), x, budget, BOX, config=CONFIG)
     np.testing.assert_allclose(release.mean, heaviest(x, center, STD), rtol=1e-12)
-    reach = STD * (1.5 + scipy.stats.norm.isf(0.5 * 0.025 / (1500 * 2)))
+    reach = STD * (1.5 + scipy.stats.norm.isf(0.5 * (0.05 / 3) / (1500 * 2)))
     np.testing.assert_allclose(release.extra["lower"], np.maximum(release.mean - reach, 0.0), rtol=1e-9)
     np.testing.assert_allclose(release.extra["upper"], release.mean + reach, rtol=1e-9)
     assert int(release.status) == 0
@@ -165,10 +165,31 @@ def test_private_bounds_are_checked() -> None:
     x = rows(50)
     for wrong, match in (
         ({"private_bounds": {"x7": 1.0}}, "none of the columns"),
-        ({"private_bounds": {"x0": -1.0}}, "positive"),
+        ({"private_bounds": {"x0": -1.0}}, "'x0' must be a positive finite number"),
+        ({"private_bounds": {"x0": "wide"}}, "'x0' must be a positive finite number"),
+        ({"private_bounds": {"x0": np.inf}}, "'x0' must be a positive finite number"),
         ({"private_bounds": {"x0": 1.0}, "relation": "add_remove"}, "replace"),
         ({"private_bounds": {"x0": 1.0}, "bounds": Bounds.l2(1.0)}, "narrows public bounds"),
         ({"private_bounds": {"x0": 1.0}, "private_bounds_share": 1.0}, "private_bounds_share"),
     ):
         with pytest.raises(ValueError, match=match):
             estimate(x, **{"bounds": WIDE, "rho": 1.0, "key": 1, **wrong})
+    for none in ({}, 5, ["x0"]):
+        with pytest.raises(TypeError, match="private_bounds must be a mapping"):
+            estimate(x, bounds=WIDE, rho=1.0, key=1, private_bounds=none)
+
+
+def test_missing_cells_take_the_centre_that_was_found() -> None:
+    """The wide bounds' centre would be clipped onto an end of the interval: std 14 instead of 5, one cell in twenty."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(4000, 1)) * 5.0 + 100.0
+    x[rng.random(4000) < 0.05] = np.nan
+    public = {"rho": 1.0, "private_bounds": {"x0": 10.0}, "missing": "cell", "key": jax.random.key(2)}
+    release = estimate(x, bounds={"x0": (0, 10_000)}, **public)
+    assert 4.0 < float(release.std[0]) < 6.0
+    assert "lower" in str(release) and float(release.extra["lower"][0]) == float(release.bounds.lower[0])
+    # Other wide bounds, one interval: the key must not draw the same.
+    other = estimate(x, bounds={"x0": (-10_000, 10_000 + 100 * 2)}, **public)
+    np.testing.assert_allclose(other.bounds.lower, release.bounds.lower, rtol=1e-9)
+    step = np.asarray(other.measured["mean"].value) - np.asarray(release.measured["mean"].value)
+    assert np.all(np.abs(step) > 1e-12)

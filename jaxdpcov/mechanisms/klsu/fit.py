@@ -80,7 +80,7 @@ def failure(about: Prior, config: KLSUConfig, more: int = 0) -> jax.Array:
 def covariance(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: KLSUConfig) -> Release:
     """The release of `naive_pce` (no rounds) and `pgce`."""
     n = jnp.asarray(rows.count(), rows.dtype)
-    about = prior(bounds, n, rows.d, least_n=2 if config.center == "pairs" else 1)
+    about = prior(bounds, n, rows.d)
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     fitted = fit(fold(key, name, n), rows, budget.rho, about, failure(about, config), config, aim=name == "pgce")
     found = fitted.estimate(about, config)
@@ -90,7 +90,7 @@ def covariance(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, 
 def preconditioner(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: KLSUConfig) -> Release:
     """The release of `weak_ppc` (one round) and `ppc`."""
     n = jnp.asarray(rows.count(), rows.dtype)
-    about = prior(bounds, n, rows.d, least_n=2 if config.center == "pairs" else 1)
+    about = prior(bounds, n, rows.d)
     noise_key, pair_key = jax.random.split(fold(key, name, n))
     pairs = pair_key if config.center == "pairs" else None
     b = failure(about, config)

@@ -65,7 +65,7 @@ def private_mean(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: K
     [30.0, 30.0, 30.0]
     """
     n = jnp.asarray(rows.count(), rows.dtype)
-    about = prior(bounds, n, rows.d, least_n=2)
+    about = prior(bounds, n, rows.d)
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     keys, (first, last), b = _plan_mean(fold(key, "private_mean", n), budget.rho, about, config)
     found = precondition.run(keys[0], keys[1], rows, first, about, b, config, aim=True)
@@ -147,7 +147,7 @@ def learn_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config:
     ([30.0, 30.0, 30.0], (3, 3))
     """
     n = jnp.asarray(rows.count(), rows.dtype)
-    about = prior(bounds, n, rows.d, least_n=2)
+    about = prior(bounds, n, rows.d)
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     keys, (first, last), b = _plan_joint(fold(key, "learn_gaussian", n), budget.rho, about, config)
     fitted = fit.fit(keys[0], rows, last, about, b, config, aim=True)
