@@ -49,7 +49,8 @@ def naive_pce(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: KLSU
         at least Sigma with probability 1 - beta under constants="theory"; "kappa" and "preconditioner" as the bounds
         have them. `diagnostics`: "clip_radius" (1,).
 
-    Edge cases: n < d, one column, upper = lower and singular data give finite results. One row makes no pair: noise alone.
+    Edge cases: n < d, one column, upper = lower and singular data give finite results. One row makes no pair: an answer
+        of noise alone.
 
     References: Kamath, Li, Singhal, Ullman 2019 (arXiv 1805.00216), algorithm NaivePCE; noise as in docs/guarantees.md.
 
