@@ -6,7 +6,8 @@
 Moments about the centre of the bounds, which is known. Errors against X'X/n of the clipped rows, all in z: Frobenius,
 Mahalanobis (||S^-1/2 (S^ - S) S^-1/2||, eigenvalues of S floored at 1e-6 of the largest) and inverse Stein
 (tr(S^ W^-1) of W against S; infinite for a singular estimate, so that SSP has none). Every repetition has a key of its
-own, the same for all methods. A file for each set and budget goes to the store; what is there is not computed again.
+own, the same for all methods. A file for each set and budget goes to the store, and all of them to
+docs/results/data/pace.json at the end; what is in either is not computed again.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pace_sets
-from pace_report import report
+from pace_report import load, report
 
 import jaxdpcov as dp
 from jaxdpcov import metrics
@@ -58,10 +59,10 @@ def errors(estimate: jax.Array, truth: jax.Array) -> jax.Array:
 
 def study(name: str, store: Path, data: Path, repetitions: int, budgets: tuple[float, ...]) -> None:
     """All methods on one set; (repetitions, 3) errors by method."""
-    z = None
+    z, known = None, load(store)
     for rho in budgets:
         file = store / f"{name}_{rho:g}.npz"
-        found = dict(np.load(file)) if file.exists() else {}
+        found = known.get((name, rho), {})
         wanted = {method: each for method, each in METHODS.items() if len(found.get(method, ())) < repetitions}
         if not wanted:
             continue

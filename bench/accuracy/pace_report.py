@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pace_sets
 
 Errors = dict[str, np.ndarray]
 
+DATA = Path(__file__).resolve().parents[2] / "docs" / "results" / "data" / "pace.json"
 #: Rows of the tables and lines of the plots, in this order.
 METHODS = ("ssp, paper", "gaussian", "diagonal", "adaptive", "pace, paper", "pace", "ssp_select", "auto")
 COLOURS = dict(zip(METHODS, ("C7", "C0", "C8", "C3", "C5", "C1", "C2", "k")))
@@ -20,14 +22,26 @@ FIVE = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 
 
 def load(store: Path) -> dict[tuple[str, float], Errors]:
-    """(set, rho) -> method -> (repetitions, 3) errors."""
+    """(set, rho) -> method -> (repetitions, 3) errors: those of docs/results/data, and the newer ones of a store."""
     found = {}
+    for key, errors in (json.loads(DATA.read_text()) if DATA.exists() else {}).items():
+        name, rho = key.rsplit(" ", 1)
+        found[name, float(rho)] = {method: np.array(each) for method, each in errors.items()}
     for name in pace_sets.SETS:
         for file in sorted(store.glob(f"{name}_*.npz")):
             rho = file.stem.removeprefix(f"{name}_")
             if rho.replace(".", "").replace("e-", "").isdigit():
                 found[name, float(rho)] = dict(np.load(file))
     return dict(sorted(found.items(), key=lambda item: (list(pace_sets.SETS).index(item[0][0]), item[0][1])))
+
+
+def keep(found: dict[tuple[str, float], Errors]) -> None:
+    """Write all errors to docs/results/data, with four digits."""
+    digits = {
+        f"{name} {rho:g}": {m: [[float(f"{x:.4g}") for x in each] for each in errors] for m, errors in cell.items()}
+        for (name, rho), cell in found.items()
+    }
+    DATA.write_text(json.dumps(digits, separators=(",", ":")).replace('},"', '},\n"') + "\n")
 
 
 def mean_and_band(errors: np.ndarray, metric: int) -> tuple[float, float]:
@@ -125,6 +139,7 @@ def plot(found: dict[tuple[str, float], Errors], names: list[str], metric: int, 
 def report(store: Path, folder: Path) -> None:
     """docs/results/pace.md and its plots."""
     found = load(store)
+    keep(found)
     folder.mkdir(parents=True, exist_ok=True)
     counts = {len(errors) for cell in found.values() for errors in cell.values()}
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "numpy", "scikit-learn"))
