@@ -64,7 +64,7 @@ def _learn(points: dict[str, Any], folder: Path, klsu: Any) -> list[str]:
         "",
         "![Total variation distance against rows](klsu-learn.png)",
         "",
-        f"| method | rows for a distance of {klsu.LEARN_TV:g} | distance there, median (10% to 90%) |",
+        f"| method | rows for a distance of {klsu.LEARN_TV:g} | nearest trials: median distance (10% to 90%) |",
         "|---|---|---|",
     ]
     for method in METHODS:
@@ -76,12 +76,9 @@ def _learn(points: dict[str, Any], folder: Path, klsu: Any) -> list[str]:
         low, high = ([np.quantile(each, q) for each in errors] for q in (0.1, 0.9))
         ax.fill_between(n, low, high, alpha=0.15)
         needed = crossing(points, f"learn {method}", klsu.LEARN_TV)
-        at, checked = curve(points, f"check {method}")
         shown = "more than were tried" if needed is None else f"{needed:,.0f}"
-        band = ""
-        if at.size:
-            each = checked[-1]
-            band = f"{np.median(each):.3f} ({np.quantile(each, 0.1):.3f} to {np.quantile(each, 0.9):.3f}) at {at[-1]:,}"
+        i = int(np.argmin(np.abs(np.log(middle) - np.log(klsu.LEARN_TV))))
+        band = f"{middle[i]:.3f} ({low[i]:.3f} to {high[i]:.3f}) at {n[i]:,}"
         lines.append(f"| {LABEL.get(method, method)} | {shown} | {band} |")
     ax.axhline(klsu.LEARN_TV, color="gray", linewidth=0.8)
     ax.set(xscale="log", yscale="log", xlabel="rows n", ylabel="total variation distance")
