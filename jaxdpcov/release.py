@@ -134,6 +134,7 @@ class Release:
             "status": status.describe(self.status),
             "mean": mean,
             "covariance": covariance,
+            **{end: np.asarray(self.extra[end]).tolist() for end in ("lower", "upper") if end in self.extra},
             "ledger": ledgers.rows(self.ledger),
         }
 

@@ -62,6 +62,14 @@ def command(
     relation: Annotated[
         str, typer.Option(metavar="replace|add_remove", help="Neighbouring relation; n is public under replace.")
     ] = "replace",
+    private_bound: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=STD",
+            help="Find tighter bounds of a column privately, within its public ones, for a tenth of the budget; its "
+            "standard deviation must be STD at most. Repeatable.",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another choice of the method. Repeatable.")
     ] = None,
@@ -88,6 +96,9 @@ def command(
     if quiet and out is None and not json:
         raise UserError("--quiet without --out or --json would spend the budget and show nothing")
     options = parse_options(option or [])
+    found: dict[str, Any] = {}
+    if private_bound is not None:
+        found["private_bounds"] = parse_options(private_bound, "--private-bound")
     chosen = parse_columns(columns or []) or None
 
     import jax
@@ -126,6 +137,7 @@ def command(
             missing=missing,
             key=seed,
             progress=report,
+            **found,
             **options,
         )
     # The budget is spent from here on: a release that cannot be saved must be printed all the same.
@@ -185,19 +197,20 @@ def parse_categories(texts: Sequence[str], names: Sequence[str]) -> dict[str, li
     return found
 
 
-def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` of a method's config: true and false, numbers, and text otherwise.
+def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, Any]:
+    """`NAME=VALUE` of a method's config: true and false, numbers, lists of numbers, and text otherwise.
 
-    >>> parse_options(["mean_share=0.3", "shrink=true", "psd=none"])
-    {'mean_share': 0.3, 'shrink': True, 'psd': 'none'}
+    >>> parse_options(["mean_share=0.3", "shrink=true", "psd=none", "std=20,5000"])
+    {'mean_share': 0.3, 'shrink': True, 'psd': 'none', 'std': (20, 5000)}
     """
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name and equals and value):
-            raise UserError(f"--option {text!r} must be NAME=VALUE, such as --option psd=floor")
+            example = "psd=floor" if flag == "--option" else "age=15"
+            raise UserError(f"{flag} {text!r} must be NAME=VALUE, such as {flag} {example}")
         if name in found:
-            raise UserError(f"--option is given twice for {name!r}")
+            raise UserError(f"{flag} is given twice for {name!r}")
         found[name] = _value(value)
     return found
 
@@ -205,12 +218,19 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
+    parts = [_number(part.strip()) for part in text.split(",")]
+    if None in parts:
+        return text
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _number(text: str) -> int | float | None:
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             pass
-    return text
+    return None
 
 
 def check_options(options: dict[str, Any], method: str) -> dict[str, Any]:

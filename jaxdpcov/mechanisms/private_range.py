@@ -46,6 +46,8 @@ class RangeConfig:
 
     def __post_init__(self) -> None:
         if self.std is not None:
+            if isinstance(self.std, (tuple, list)):
+                object.__setattr__(self, "std", np.asarray(self.std, float))
             std = _checks.concrete("std", self.std)
             if np.ndim(self.std) > 1 or (std is not None and not np.all(std > 0)):
                 raise ValueError(f"std must be positive, a number or one for each column; got {self.std!r}")

@@ -57,6 +57,18 @@ def test_means_alone(cli: Cli) -> None:
     assert document(cli, "rows.csv", *RUN, "--method", "product_mean")["covariance"] is None
 
 
+def test_private_bounds(cli: Cli) -> None:
+    rows = np.random.default_rng(0).normal([170.0, 40.0], [10.0, 5.0], (3000, 2))
+    np.savetxt("wide.csv", rows, delimiter=",", header="height,age", comments="")
+    public = ["wide.csv", "--bound", "height=0:10000", "--bound", "age=0:1000", "--rho", "1"]
+    done = cli("estimate", *public, "--private-bound", "height=20", "--private-bound", "age=10")
+    assert done.code == 0 and "lower" in done.out and "histograms, stage 1 of 1" in done.out
+    found = document(cli, *public, "--private-bound", "height=20")
+    assert 0 < found["lower"][0] < 170 < found["upper"][0] < 400 and found["upper"][1] == 1000.0
+    intervals = document(cli, *public, "--method", "private_range", "--option", "std=20,10")
+    assert 40 < intervals["upper"][1] < 140 and intervals["covariance"] is None
+
+
 def test_seeds_repeat_and_the_operating_system_does_not(cli: Cli) -> None:
     runs = [document(cli, "rows.csv", *RUN, *words)["covariance"] for words in (["--seed", "7"],) * 2 + ([],) * 2]
     assert runs[0] == runs[1] and runs[2] != runs[3] and runs[0] != runs[2]
@@ -221,6 +233,8 @@ CHOICES = {
     "--rho 1 --bound b=0:1 --person a --max-rows 0": "--max-rows must be a whole number >= 1",
     BOTH + "--rho 1 --person c": "no column 'c' (person)",
     BOTH + "--rho 1 --option psd": "must be NAME=VALUE",
+    BOTH + "--rho 1 --private-bound x": "--private-bound 'x' must be NAME=VALUE",
+    BOTH + "--rho 1 --private-bound x=1": "private_bounds has an entry for 'x'",
     BOTH + "--rho 1 --option psd=x": "psd must be one of",
     BOTH + "--rho 1 --option noize=sgw": "gaussian has no option 'noize'",
     BOTH + "--rho 1 --option key=1": "gaussian has no option 'key'",

@@ -106,7 +106,7 @@ def test_the_order_of_a_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (rows_wrong, back_wrong):
         assert relative(wrong) > 3 * relative(found)
     # The fault planted in the library itself.
-    monkeypatch.setattr(measure, "_mapped", lambda x, a: jnp.matmul(x, a))
+    monkeypatch.setattr(measure, "_times", lambda x, a: jnp.matmul(x, a))
     jax.clear_caches()
     planted = covariance(x, 0.5, config).covariance
     jax.clear_caches()
