@@ -290,7 +290,7 @@ def _joined(found: Release, release: Release) -> Release:
     spent = jax.tree_util.tree_map(lambda one, other: one + other, found.spent, release.spent)
     both = ledger.Seq((found.ledger, release.ledger))
     return dataclasses.replace(
-        release, ledger=both, spent=spent, status=found.status | release.status, extra=release.extra | found.extra
+        release, ledger=both, spent=spent, status=found.status | release.status, extra=found.extra | release.extra
     )
 
 

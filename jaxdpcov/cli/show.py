@@ -74,7 +74,7 @@ def read_budget(release: Release, delta: float | None) -> dict[str, float]:
     if isinstance(release.spent, ZCDP):
         delta = READING_DELTA if delta is None else delta
         return {"epsilon": accounting.epsilon_of_rho(float(release.spent.rho), delta), "delta": delta}
-    return {"epsilon": float(release.spent.epsilon)}
+    return {name: float(number) for name, number in vars(release.spent).items()}
 
 
 def round_up(number: float, digits: int = 6) -> str:

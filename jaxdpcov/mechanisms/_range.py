@@ -44,6 +44,8 @@ def choose_bins(reach: float) -> tuple[int, ...]:
     >>> choose_bins(1000.0), choose_bins(1e6)
     ((1000,), (977, 1537))
     """
+    if not reach < 1e100:
+        raise ValueError(f"a range of {reach:.2g} standard deviations on either side is too wide to search: narrow it")
     stages = 1 if reach <= MOST else 1 + math.ceil(math.log(reach / MOST) / math.log(RATIO))
     first = max(1, math.ceil(reach / RATIO ** (stages - 1)))
     return (first, *[math.ceil(OFFSET * RATIO) + 1] * (stages - 1))

@@ -67,6 +67,9 @@ def test_private_bounds(cli: Cli) -> None:
     assert 0 < found["lower"][0] < 170 < found["upper"][0] < 400 and found["upper"][1] == 1000.0
     intervals = document(cli, *public, "--method", "private_range", "--option", "std=20,10")
     assert 40 < intervals["upper"][1] < 140 and intervals["covariance"] is None
+    approximate = [*public[:-2], "--epsilon", "1", "--delta", "1e-7", "--method", "private_range", "--option", "std=20"]
+    assert document(cli, *approximate)["implies"] == {"epsilon": 1.0, "delta": 1e-7}
+    assert "implies (1, 1e-07)-DP" in cli("estimate", *approximate).out
 
 
 def test_seeds_repeat_and_the_operating_system_does_not(cli: Cli) -> None:

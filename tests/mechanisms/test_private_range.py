@@ -121,6 +121,8 @@ def test_arguments() -> None:
     for wrong in ({"std": 0.0}, {"std": np.nan}, {"beta": 0.0}, {"relation": "add_remove"}, {"bins": (0,)}):
         with pytest.raises(ValueError):
             RangeConfig(**{"std": 1.0, **wrong})
+    with pytest.raises(ValueError, match="too wide to search"):
+        private_range(jax.random.key(0), x, ZCDP(1.0), BOX, config=RangeConfig(std=1e-300))
     with pytest.raises(TypeError, match="upper, which is traced"):
         jax.jit(lambda u: private_range(jax.random.key(0), x, ZCDP(1.0), Bounds.box(0.0, u), config=CONFIG).mean)(9.0)
     with pytest.raises(TypeError, match="in memory"):
