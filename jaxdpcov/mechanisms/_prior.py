@@ -12,7 +12,9 @@ import numpy as np
 from jaxdpcov import linalg, status
 from jaxdpcov._records import record
 from jaxdpcov.bounds import SpectrumBounds
+from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import PureDP
+from jaxdpcov.release import Release
 
 
 @record()
@@ -67,6 +69,44 @@ def public_bits(about: Prior, budget: Any) -> jax.Array:
     """Status of the public numbers."""
     bits = jnp.where(about.valid, status.OK, status.INVALID_BOUNDS)
     return bits | jnp.where((budget > 0.0) & jnp.isfinite(budget), status.OK, status.INVALID_BUDGET)
+
+
+def released(
+    name: str,
+    about: Prior,
+    n: Any,
+    budget: Any,
+    bounds: SpectrumBounds,
+    config: Any,
+    bits: Any,
+    entries: tuple[Any, ...],
+    *,
+    measured: dict[str, Any],
+    diagnostics: dict[str, Any],
+    extra: dict[str, Any],
+    covariance: Any = None,
+    mean: Any = None,
+) -> Release:
+    """A release under `Bounds.spectrum` of what was measured one after the other: it has spent what `entries` say."""
+    pure, tree = isinstance(budget, PureDP), ledger.Seq(entries)
+    total = jnp.asarray(ledger.total(tree, "epsilon" if pure else "rho"), about.upper.dtype)
+    return Release(
+        covariance=covariance,
+        mean=mean,
+        measured=measured,
+        center=about.center,
+        scale=about.scale,
+        n=n,
+        bounds=bounds,
+        status=bits | public_bits(about, budget.epsilon if pure else budget.rho),
+        spent=jax.tree_util.tree_map(lambda _: total, budget),  # 0 where nothing was asked, which no budget may be
+        ledger=tree,
+        config=config,
+        diagnostics=diagnostics,
+        extra=extra,
+        mechanism=name,
+        relation=config.relation,
+    )
 
 
 def spread(bounds: SpectrumBounds) -> float:

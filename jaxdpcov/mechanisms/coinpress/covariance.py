@@ -13,12 +13,11 @@ from jaxdpcov.mechanisms import _constants as constants
 from jaxdpcov.mechanisms import _mapped as measure
 from jaxdpcov.mechanisms import _prior
 from jaxdpcov.mechanisms._ellipsoid import Estimate, home, shrink
-from jaxdpcov.mechanisms._prior import Prior, prior, public_bits, spread
+from jaxdpcov.mechanisms._prior import Prior, prior, released, spread
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
 from jaxdpcov.mechanisms.coinpress import rounds as counts
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
-from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
 
@@ -165,31 +164,20 @@ def coinpress_covariance(key: jax.Array, rows: Rows, budget: Any, bounds: Any, c
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     fitted = fit(fold(key, "coinpress_covariance", n), rows, budget.rho, about, config)
     found = fitted.estimate(about, config)
-    return released("coinpress_covariance", fitted, found, about, n, budget, bounds, config)
-
-
-def released(
-    name: str, fitted: Fitted, found: Estimate, about: Prior, n: jax.Array, budget: ZCDP, bounds: Any, config: Any
-) -> Release:
-    """The release of a covariance alone."""
-    tree = ledger.Seq(tuple(answer.entry for answer in fitted.answers))
-    return Release(
+    return released(
+        "coinpress_covariance",
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        found.bits,
+        tuple(answer.entry for answer in fitted.answers),
         covariance=found.covariance,
-        mean=None,
         measured={"second_moment": found.measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=found.bits | public_bits(about, budget.rho),
-        spent=ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
         diagnostics={"clip_radius": jnp.stack([answer.radius for answer in fitted.answers])},
         extra={
             "ellipsoid": found.ellipsoid,
             "second_moments": jnp.stack([answer.value for answer in fitted.answers]),
         },
-        mechanism=name,
-        relation=config.relation,
     )

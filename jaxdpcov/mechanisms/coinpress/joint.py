@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from jaxdpcov import status
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
-from jaxdpcov.mechanisms._prior import Prior, cost, number, prior, public_bits
+from jaxdpcov.mechanisms._prior import Prior, cost, number, prior, released
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
 from jaxdpcov.mechanisms.coinpress import covariance, mean
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
-from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
 
@@ -91,20 +90,18 @@ def coinpress_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, con
     )
     found = fitted.estimate(about, config)
     located, measured = mean.home(ball, about, fitted.cover)
-    tree = ledger.Seq(tuple(answer.entry for answer in (*fitted.answers, *ball.answers)))
-    bits = found.bits | public_bits(about, budget.rho)
-    return Release(
+    return released(
+        _NAME,
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        found.bits | jnp.where(ball.radius >= radius, status.TOO_FEW_ROWS, status.OK),
+        tuple(answer.entry for answer in (*fitted.answers, *ball.answers)),
         covariance=found.covariance,
         mean=located,
         measured={"covariance": found.measured, "mean": measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=bits | jnp.where(ball.radius >= radius, status.TOO_FEW_ROWS, status.OK),
-        spent=ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
         diagnostics={
             "clip_radius": jnp.stack([answer.radius for answer in fitted.answers]),
             "mean_clip_radius": jnp.stack([answer.radius for answer in ball.answers]),
@@ -114,8 +111,6 @@ def coinpress_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, con
             "second_moments": jnp.stack([answer.value for answer in fitted.answers]),
             "radius": ball.radius,
         },
-        mechanism=_NAME,
-        relation=config.relation,
     )
 
 

@@ -11,12 +11,12 @@ from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms import _constants as constants
 from jaxdpcov.mechanisms import _mapped as measure
-from jaxdpcov.mechanisms._prior import Prior, cost, least_eigenvalue, number, prior, public_bits, settled
+from jaxdpcov.mechanisms._prior import Prior, cost, least_eigenvalue, number, prior, released, settled
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
 from jaxdpcov.mechanisms.coinpress import rounds as counts
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
-from jaxdpcov.privacy import ledger, noise
+from jaxdpcov.privacy import noise
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
 from jaxdpcov.release import Release
 
@@ -155,25 +155,19 @@ def _mean(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, confi
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     ball = fit(fold(key, name, n), rows, budget, about.center, a, radius, config, choices.given(config))
     mean, measured = home(ball, about, back)
-    tree = ledger.Seq(tuple(answer.entry for answer in ball.answers))
-    pure = isinstance(budget, PureDP)
-    bits = public_bits(about, budget.epsilon if pure else budget.rho)
-    return Release(
-        covariance=None,
+    return released(
+        name,
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        jnp.where(ball.radius >= radius, status.TOO_FEW_ROWS, status.OK),
+        tuple(answer.entry for answer in ball.answers),
         mean=mean,
         measured={"mean": measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=bits | jnp.where(ball.radius >= radius, status.TOO_FEW_ROWS, status.OK),
-        spent=PureDP(ledger.total(tree, "epsilon")) if pure else ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
         diagnostics={"clip_radius": jnp.stack([answer.radius for answer in ball.answers])},
         extra={"radius": ball.radius},
-        mechanism=name,
-        relation=config.relation,
     )
 
 

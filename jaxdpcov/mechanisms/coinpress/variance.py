@@ -11,12 +11,12 @@ from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms import _constants as constants
 from jaxdpcov.mechanisms import _mapped as measure
-from jaxdpcov.mechanisms._prior import Prior, cost, prior, public_bits, settled, spread
+from jaxdpcov.mechanisms._prior import Prior, cost, prior, released, settled, spread
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.coinpress import config as choices
 from jaxdpcov.mechanisms.coinpress import rounds as counts
 from jaxdpcov.mechanisms.coinpress.config import CoinPressConfig
-from jaxdpcov.privacy import ledger, noise
+from jaxdpcov.privacy import noise
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
 from jaxdpcov.release import Release
 
@@ -149,22 +149,18 @@ def coinpress_variance_1d(key: jax.Array, rows: Rows, budget: Any, bounds: Any, 
         answers.append(answer)
         low, high = _narrow(low, high, answer, units, betas[s], config, pure)
     last = answers[-1]
-    tree = ledger.Seq(tuple(answer.entry for answer in answers))
     covariance, interval, bits = _finish(last, low, high, units, betas[-1], about, config, pure)
-    return Release(
+    return released(
+        _NAME,
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        bits,
+        tuple(answer.entry for answer in answers),
         covariance=covariance,
-        mean=None,
         measured={"second_moment": noise.Measured(last.value, last.std)},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=bits | public_bits(about, amount),
-        spent=PureDP(ledger.total(tree, "epsilon")) if pure else ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
         diagnostics={"clip_radius": jnp.stack([answer.radius for answer in answers])},
         extra={"interval": interval},
-        mechanism=_NAME,
-        relation=config.relation,
     )

@@ -10,12 +10,11 @@ from jaxdpcov import linalg
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms import _mapped
 from jaxdpcov.mechanisms._ellipsoid import Estimate, home, shrink
-from jaxdpcov.mechanisms._prior import Prior, prior, public_bits
+from jaxdpcov.mechanisms._prior import Prior, prior, released
 from jaxdpcov.mechanisms._registry import fold
 from jaxdpcov.mechanisms.klsu import precondition
 from jaxdpcov.mechanisms.klsu.config import KLSUConfig
 from jaxdpcov.mechanisms.klsu.precondition import Conditioned
-from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import split
 from jaxdpcov.release import Release
 
@@ -84,7 +83,7 @@ def covariance(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, 
     # n is public, and radii depend on it: one key at another n must not give the same draws.
     fitted = fit(fold(key, name, n), rows, budget.rho, about, failure(about, config), config, aim=name == "pgce")
     found = fitted.estimate(about, config)
-    return released(name, fitted.answer, found, fitted.conditioned, about, n, budget, bounds, config)
+    return _release(name, fitted.answer, found, fitted.conditioned, about, n, budget, bounds, config)
 
 
 def preconditioner(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: KLSUConfig) -> Release:
@@ -101,10 +100,10 @@ def preconditioner(name: str, key: jax.Array, rows: Rows, budget: Any, bounds: A
         cover = linalg.after(found.back, projected)  # which `home` takes to be behind all that is factored before it
         estimate = home(found.used, found.last, projected, cover, about, config)
         estimate = estimate._replace(bits=estimate.bits | found.bits)
-    return released(name, None, estimate, found, about, n, budget, bounds, config)
+    return _release(name, None, estimate, found, about, n, budget, bounds, config)
 
 
-def released(
+def _release(
     name: str,
     answer: _mapped.Answer | None,
     found: Estimate | None,
@@ -116,31 +115,20 @@ def released(
     config: KLSUConfig,
 ) -> Release:
     """What all of these releases hold; `found` is None where nothing was measured, `answer` where no estimate was."""
-    tree = ledger.Seq(entries(conditioned, answer))
-    spent = jnp.asarray(ledger.total(tree, "rho"), n.dtype)
-    bits = public_bits(about, budget.rho) | conditioned.bits
-    return Release(
+    return released(
+        name,
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        conditioned.bits if found is None else conditioned.bits | found.bits,
+        conditioned.entries if answer is None else (*conditioned.entries, answer.entry),
         covariance=None if found is None else found.covariance,
-        mean=None,
         measured={} if found is None else {"second_moment": found.measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=bits if found is None else bits | found.bits,
-        spent=jax.tree_util.tree_map(lambda _: spent, budget),  # of a budget that may be 0
-        ledger=tree,
-        config=config,
         diagnostics=diagnostics(conditioned, answer),
         extra=extra(found, conditioned),
-        mechanism=name,
-        relation=config.relation,
     )
-
-
-def entries(conditioned: Conditioned, answer: _mapped.Answer | None) -> tuple[Any, ...]:
-    """Of the ledger."""
-    return conditioned.entries if answer is None else (*conditioned.entries, answer.entry)
 
 
 def diagnostics(conditioned: Conditioned, answer: _mapped.Answer | None) -> dict[str, Any]:

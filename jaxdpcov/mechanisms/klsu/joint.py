@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxdpcov import linalg
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.data.rows import Rows
-from jaxdpcov.mechanisms._prior import Prior, prior, public_bits
+from jaxdpcov.mechanisms._prior import Prior, prior, released
 from jaxdpcov.mechanisms._registry import fold, mechanism
 from jaxdpcov.mechanisms.klsu import fit, mean, precondition
 from jaxdpcov.mechanisms.klsu.config import KLSUConfig, settle_rounds
-from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, split
 from jaxdpcov.release import Release
 
@@ -71,24 +70,19 @@ def private_mean(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config: K
     found = precondition.run(keys[0], keys[1], rows, first, about, b, config, aim=True)
     located = mean.fit(keys[2], rows, last, about, found.a, b, config)
     center, measured = mean.home(located, about, found.back)
-    tree = ledger.Seq((*fit.entries(found, None), *located.entries))
-    bits = found.bits | located.bits | public_bits(about, budget.rho)
-    return Release(
-        covariance=None,
+    return released(
+        "private_mean",
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        found.bits | located.bits,
+        (*found.entries, *located.entries),
         mean=center,
         measured={"mean": measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=bits,
-        spent=ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
         diagnostics=fit.diagnostics(found, None) | {"mean_clip_radius": located.answer.radius},
         extra=fit.extra(None, found) | {"radius": located.radius},
-        mechanism="private_mean",
-        relation=config.relation,
     )
 
 
@@ -155,23 +149,20 @@ def learn_gaussian(key: jax.Array, rows: Rows, budget: Any, bounds: Any, config:
     # What the map took to factor comes before what the covariance takes (see `_project`).
     found = fitted._replace(back=linalg.after(fitted.back, fitted.a)).estimate(about, config)
     center, measured = mean.home(located, about, fitted.back)
-    tree = ledger.Seq((*fit.entries(fitted.conditioned, fitted.answer), *located.entries))
-    return Release(
+    return released(
+        "learn_gaussian",
+        about,
+        n,
+        budget,
+        bounds,
+        config,
+        found.bits | located.bits,
+        (*fitted.conditioned.entries, fitted.answer.entry, *located.entries),
         covariance=found.covariance,
         mean=center,
-        measured={"second_moment": found.measured, "mean": measured},
-        center=about.center,
-        scale=about.scale,
-        n=n,
-        bounds=bounds,
-        status=found.bits | located.bits | public_bits(about, budget.rho),
-        spent=ZCDP(ledger.total(tree, "rho")),
-        ledger=tree,
-        config=config,
+        measured={"covariance": found.measured, "mean": measured},
         diagnostics=fit.diagnostics(fitted.conditioned, fitted.answer) | {"mean_clip_radius": located.answer.radius},
         extra=fit.extra(found, fitted.conditioned) | {"radius": located.radius},
-        mechanism="learn_gaussian",
-        relation=config.relation,
     )
 
 
