@@ -122,7 +122,16 @@ def _draw(law: Callable[..., Array], key: Array, shape: tuple[int, ...], dtype: 
     size = math.prod(shape)
     columns = max(math.isqrt(max(size - 1, 0)) + 1, 1)
     rows = -(-size // columns)
-    return law(*_nearer_end(key, rows, columns, dtype)).reshape(-1)[:size].reshape(shape)
+    return _held(law(*_nearer_end(key, rows, columns, dtype))).reshape(-1)[:size].reshape(shape)
+
+
+def _held(x: Array) -> Array:
+    """`x`, computed once: XLA copies cheap-looking arithmetic into every consumer of it, save across a loop.
+
+    Without it a release of 50 columns in a batch draws its noise about ten times over: five times the time of the
+    whole release (jaxlib 0.10.2, CPU, where `optimization_barrier` is gone before fusion).
+    """
+    return lax.fori_loop(0, 2, lambda i, x: jnp.where(i == 2, jnp.zeros_like(x), x), x)
 
 
 def _normal(sign: Array, halvings: Array, fraction: Array) -> Array:

@@ -400,3 +400,22 @@ def test_a_key_serves_once():
     with pytest.raises(jax.errors.KeyReuseError):
         noise.standard_normal(key, (3,))
     assert _checks.typed_key(jax.random.key(0)).shape == ()
+
+
+def test_draws_are_made_once_whatever_reads_them() -> None:
+    """XLA would copy the arithmetic of a draw into each of its consumers, and into every entry of an outer product."""
+
+    def drawn(key: jax.Array) -> jax.Array:
+        return noise.standard_normal(key, (8,))
+
+    def read(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        draws = drawn(key)
+        matrix = draws[:, None] * draws[None, :] + 8.0 * jnp.eye(8)
+        return jnp.linalg.cholesky(matrix), jnp.linalg.eigvalsh(matrix)
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    once, often = (
+        jax.jit(jax.vmap(f)).lower(keys).compile().as_text().count("count-leading-zeros(") for f in (drawn, read)
+    )
+    assert once > 0
+    assert often == once
