@@ -9,13 +9,18 @@ import jax
 
 
 def best_times(
-    candidates: dict[str, Callable[[], Any]], repeats: int = 9, clock: Callable[[], float] = time.perf_counter
+    candidates: dict[str, Callable[[], Any]],
+    repeats: int = 9,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    warm: bool = True,
 ) -> dict[str, float]:
     """Smallest time of each candidate in seconds, over `repeats` interleaved runs after one to compile.
 
+    `warm=False` leaves that one out, for candidates that are compiled and run for long.
     `time.process_time` as the clock counts the seconds of all cores together, which other work on them hardly moves.
     """
-    for run in candidates.values():
+    for run in candidates.values() if warm else ():
         jax.block_until_ready(run())
     best = dict.fromkeys(candidates, float("inf"))
     for _ in range(repeats):
@@ -26,11 +31,16 @@ def best_times(
     return best
 
 
-def first_call(run: Callable[[], Any]) -> float:
+def first_call(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of a first call, compilation included."""
-    start = time.perf_counter()
+    start = clock()
     jax.block_until_ready(run())
-    return time.perf_counter() - start
+    return clock() - start
+
+
+def fair_clock() -> Callable[[], float]:
+    """CPU time of all threads where programs run on the CPU, which other work hardly moves; wall time elsewhere."""
+    return time.process_time if jax.devices()[0].platform == "cpu" else time.perf_counter
 
 
 def print_ratios(best: dict[str, float], base: str) -> None:
