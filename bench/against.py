@@ -79,7 +79,8 @@ def main() -> None:
         f"`python bench/against.py`, {datetime.date.today()}; {', '.join(f'{k} {v}' for k, v in has.items())}; "
         f"{where.device_kind} ({where.platform}), {os.cpu_count()} cores, float64, LAPACK of NumPy on "
         f"{os.environ['OPENBLAS_NUM_THREADS']} thread. {_CLOCKS[fair_clock()]}, the smallest of up to "
-        f"{args.repeats} interleaved runs, compilation apart; a run may take {args.limit:g} s. Trust ratios: both sides ran in turn. "
+        f"{args.repeats} interleaved runs, compilation apart; a run may take {args.limit:g} s. Trust ratios: "
+        "both sides ran in turn. "
         "Errors are Frobenius distances to the moment that the tool estimates, of the clipped rows.",
     ]
     print("\n".join(head), flush=True)
