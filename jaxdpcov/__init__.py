@@ -28,6 +28,7 @@ from jaxdpcov.mechanisms.separate import (
     clipped_separate,
     separate,
 )
+from jaxdpcov.plan import Plan, plan
 from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP
 from jaxdpcov.release import Release, load
 
@@ -48,6 +49,7 @@ __all__ = [
     "KLSUConfig",
     "LaplaceConfig",
     "PaceConfig",
+    "Plan",
     "ProductConfig",
     "PureDP",
     "RangeConfig",
@@ -76,6 +78,7 @@ __all__ = [
     "naive_pce",
     "pace",
     "pgce",
+    "plan",
     "ppc",
     "private_mean",
     "private_range",

@@ -17,12 +17,14 @@ from jaxdpcov.data.io import Table, open_table
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism, fold
 from jaxdpcov.mechanisms.private_range import RangeConfig, private_range
+from jaxdpcov.plan import rule
 from jaxdpcov.privacy import ledger
 from jaxdpcov.privacy.budget import ZCDP, ApproxDP, PureDP, split, to_zcdp
 from jaxdpcov.release import Release
 
-#: The method of `estimate` and of the command line unless one is named.
-DEFAULT_METHOD = "gaussian"
+#: The method of `estimate` and of the command line unless one is named: chosen from public inputs (`plan.rule`), the
+#: mechanism of that name under a box and a zCDP budget.
+DEFAULT_METHOD = "auto"
 
 
 def estimate(
@@ -61,7 +63,9 @@ def estimate(
             columns) and used in their place; `release.bounds` has them.
         private_bounds_share: the share of the budget that this takes.
         rho, epsilon, delta: the budget: `rho` (zCDP), `epsilon` with `delta`, or `epsilon` alone (pure DP).
-        method: name of a mechanism.
+        method: name of a mechanism. "auto": chosen from the kinds of bounds and budget and the options given, before
+            any data are read: the mechanism `auto` under a box and a zCDP budget, else the planned best that applies;
+            the ledger says which and why.
         center: "private" (measure the mean), "zero" (moments about the public centre) or "pairs" (differences of
             paired rows: the whole file is read into memory, and paired by a permutation from the key). None: that of
             the method, "private" save for CoinPress.
@@ -75,7 +79,8 @@ def estimate(
             only: a seed can be guessed.
         progress: called with (done, total) as a file is read, in bytes or rows; total may be None. Then, by mechanisms
             of many rounds, with the thousandths of the budget that are spent.
-        **options: fields of the mechanism's config, such as `mean_share=0.3` or `psd="floor"`.
+        **options: fields of the mechanism's config, such as `mean_share=0.3` or `psd="floor"`. With "auto" they
+            decide too: a mechanism that has them all is taken.
 
     Returns:
         `Release` of NumPy arrays, float64, with column names.
@@ -93,8 +98,12 @@ def estimate(
     """
     mechanism, budget, config = check_arguments(
         method=method, rho=rho, epsilon=epsilon, delta=delta, center=center, relation=relation, missing=missing,
-        options=options,
+        options=options, bounds=bounds,
     )  # fmt: skip
+    chosen = None
+    if method == "auto":
+        asked = {"center": center, "relation": relation, **options}
+        _, chosen = rule.choose(PureDP if isinstance(budget, PureDP) else ZCDP, bounds, asked)
     with jax.enable_x64(True):
         typed, source = _key(key)
         table = open_table(
@@ -128,6 +137,8 @@ def estimate(
             release = _joined(found, release)
         release = jax.tree_util.tree_map(np.asarray, release)
     tree = release.ledger
+    if chosen is not None:
+        tree = ledger.Seq((ledger.Remark(chosen), tree))
     if missing == "error":
         tree = ledger.Seq((ledger.Remark("missing cells: looked for without privacy"), tree))
     return dataclasses.replace(
@@ -149,18 +160,36 @@ def check_arguments(
     relation: str = "replace",
     missing: str = "row",
     options: Mapping[str, Any] | None = None,
+    bounds: Any = None,
 ) -> tuple[Mechanism, Any, Any]:
     """The mechanism, budget and config that these arguments of `estimate` ask for: all checks that need no data.
 
+    bounds: public bounds, or their type, which the method "auto" is chosen by; a box unless given.
+
     >>> from jaxdpcov.estimate import check_arguments
-    >>> mechanism, budget, config = check_arguments(rho=0.5, options={"psd": "floor"})
+    >>> mechanism, budget, config = check_arguments(method="gaussian", rho=0.5, options={"psd": "floor"})
     >>> mechanism.name, budget, config.psd
     ('gaussian', ZCDP(rho=0.5), 'floor')
     """
-    mechanism = _mechanism(method)
-    budget = _budget(mechanism, rho, epsilon, delta)
+    asked = {"center": center, "relation": relation, **(options or {})}
     _checks.choice("missing", missing, ("row", "cell", "error"))
-    return mechanism, budget, _config(mechanism, {"center": center, "relation": relation, **(options or {})})
+    if method == "auto":
+        budget = _budget(None, rho, epsilon, delta)
+        mechanism, _ = rule.choose(PureDP if isinstance(budget, PureDP) else ZCDP, bounds, asked)
+    else:
+        mechanism = _mechanism(method)
+        budget = _budget(mechanism, rho, epsilon, delta)
+    return mechanism, budget, _config(mechanism, asked)
+
+
+def check_budget(*, rho: Any = None, epsilon: Any = None, delta: Any = None) -> ZCDP | ApproxDP | PureDP:
+    """The budget that these arguments of `estimate` name, whatever the method.
+
+    >>> from jaxdpcov.estimate import check_budget
+    >>> check_budget(epsilon=1.0)
+    PureDP(epsilon=1.0)
+    """
+    return _budget(None, rho, epsilon, delta)
 
 
 def _mechanism(method: str) -> Mechanism:
@@ -171,21 +200,21 @@ def _mechanism(method: str) -> Mechanism:
     return MECHANISMS[method]
 
 
-def _budget(mechanism: Mechanism, rho: Any, epsilon: Any, delta: Any) -> Any:
-    """Exactly one of rho, epsilon with delta, or epsilon alone, in a form that the mechanism takes."""
+def _budget(mechanism: Mechanism | None, rho: Any, epsilon: Any, delta: Any) -> ZCDP | ApproxDP | PureDP:
+    """Exactly one of rho, epsilon with delta, or epsilon alone, in a form that a settled mechanism takes."""
     if (rho is None) == (epsilon is None):
         raise ValueError("give exactly one budget: rho=0.5, or epsilon=1.0 with delta=1e-6, or epsilon=1.0 (pure DP)")
     if rho is not None:
         if delta is not None:
             raise ValueError("delta goes with epsilon, not with rho")
-        if ZCDP not in mechanism.budgets:
+        if mechanism is not None and ZCDP not in mechanism.budgets:
             raise ValueError(f"{mechanism.name} is pure DP: give epsilon= (PureDP.from_zcdp(rho) has the price rho)")
         return ZCDP(rho)
     if delta is not None:
-        if ZCDP not in mechanism.budgets:
+        if mechanism is not None and ZCDP not in mechanism.budgets:
             raise ValueError(f"{mechanism.name} is pure DP: give epsilon= without delta=")
         return ApproxDP(epsilon, delta)
-    if PureDP not in mechanism.budgets:
+    if mechanism is not None and PureDP not in mechanism.budgets:
         pure = ", ".join(name for name, each in MECHANISMS.items() if PureDP in each.budgets)
         raise ValueError(
             f"{mechanism.name} has no pure-DP form: give delta= as well (say 1e-6), or a method that has one ({pure})"

@@ -32,8 +32,8 @@ HUGE = 1e15  # a rho at which the noise is far below every tolerance here
 
 
 def release(data: Any = X, **given: Any) -> Release:
-    """A release of `data` at the seed and bounds of this file."""
-    return estimate(data, **({"bounds": BOUNDS, "rho": 0.5, "key": 3} | given))
+    """A release of `data` at the seed and bounds of this file, by the mechanism of the shortest program."""
+    return estimate(data, **({"bounds": BOUNDS, "rho": 0.5, "key": 3, "method": "gaussian"} | given))
 
 
 def close(one: Release, other: Release, rtol: float = 1e-11) -> bool:
@@ -210,7 +210,9 @@ def test_budgets() -> None:
 
 
 def test_checks_without_data() -> None:
-    mechanism, budget, config = check_arguments(epsilon=1.0, delta=1e-6, center="zero", options={"psd": "none"})
+    mechanism, budget, config = check_arguments(
+        method="gaussian", epsilon=1.0, delta=1e-6, center="zero", options={"psd": "none"}
+    )
     assert (mechanism.name, budget) == ("gaussian", ApproxDP(1.0, 1e-6))
     assert config == GaussianConfig(center="zero", psd="none")
 

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from jaxdpcov.cli import account, columns, errors, estimate, methods
+from jaxdpcov.cli import account, columns, errors, estimate, methods, plan
 
 app = typer.Typer(name="jaxdpcov", add_completion=False, pretty_exceptions_enable=False)
 app.command("estimate")(estimate.command)
 app.command("columns")(columns.command)
 app.command("account")(account.command)
 app.command("methods")(methods.command)
+app.command("plan")(plan.command)
 
 
 def _version(asked: bool) -> None:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdpcov.bounds import Bounds
+from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds
 from jaxdpcov.cli import bounds as bounds_file
 from jaxdpcov.cli.errors import UserError
+from jaxdpcov.estimate import DEFAULT_METHOD
 
 
 def command(
@@ -33,7 +34,9 @@ def command(
     rho: Annotated[float | None, typer.Option(help="Budget: rho of zero-concentrated DP.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget: epsilon; pure DP unless --delta is given.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget: delta, with --epsilon.")] = None,
-    method: Annotated[str, typer.Option(help="Mechanism; `methods` lists them.")] = "gaussian",
+    method: Annotated[
+        str, typer.Option(help="Mechanism; `methods` lists them. auto: chosen by the bounds, the budget and options.")
+    ] = DEFAULT_METHOD,
     columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,9 +112,9 @@ def command(
     from jaxdpcov.data.io import describe_columns
     from jaxdpcov.estimate import check_arguments, estimate
 
-    mechanism, _, _ = check_arguments(
+    check_arguments(
         method=method, rho=rho, epsilon=epsilon, delta=delta, center=center, relation=relation, missing=missing,
-        options=check_options(options, method),
+        options=check_options(options, method), bounds=BoxBounds if radius is None else L2Bounds,
     )  # fmt: skip
     boxes = bounds_file.gather(bounds, bound or [])
     ball = parse_ball(radius, ball_center, bool(boxes))
@@ -127,7 +130,7 @@ def command(
             rho=rho,
             epsilon=epsilon,
             delta=delta,
-            method=mechanism.name,
+            method=method,
             center=center,
             relation=relation,
             columns=chosen,

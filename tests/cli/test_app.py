@@ -50,7 +50,7 @@ def test_a_run_from_end_to_end(place: Path) -> None:
     found = json.loads(done.stdout)
     release = jaxdpcov.load("r.npz")
     assert found["key_source"] == "os" and found["covariance"] == release.covariance.tolist()
-    assert release.covariance.dtype == release.measured["second_moment"].value.dtype == "float64"
+    assert release.covariance.dtype == release.measured["mean"].value.dtype == "float64"
 
 
 def test_a_failing_run_in_a_process_of_its_own(place: Path) -> None:

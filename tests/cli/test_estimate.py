@@ -22,7 +22,9 @@ from jaxdpcov.cli.estimate import parse_categories, parse_columns, parse_options
 from jaxdpcov.release import Release
 
 Cli = Callable[..., Any]
-RUN = ["--bounds", "bounds.toml", "--rho", "0.5"]
+PUBLIC = ["--bounds", "bounds.toml", "--rho", "0.5"]
+#: With the mechanism of the shortest program.
+RUN = [*PUBLIC, "--method", "gaussian"]
 
 
 def document(cli: Cli, *words: str) -> dict[str, Any]:
@@ -32,12 +34,15 @@ def document(cli: Cli, *words: str) -> dict[str, Any]:
 
 
 def test_the_release_is_that_of_estimate(cli: Cli) -> None:
-    found = document(cli, "rows.csv", *RUN, "--seed", "3")
+    """With the default method of both, which the ledger names."""
+    found = document(cli, "rows.csv", *PUBLIC, "--seed", "3")
     release = estimate("rows.csv", bounds={"a": (0, 10), "b": (0, 10)}, rho=0.5, key=3)
     assert found["covariance"] == release.covariance.tolist() and found["mean"] == release.mean.tolist()
-    assert found["columns"] == ["a", "b"] and found["n"] == 40 and found["mechanism"] == "gaussian"
+    assert found["columns"] == ["a", "b"] and found["n"] == 40 and found["mechanism"] == "auto"
     assert found["spent"]["ZCDP"]["rho"] <= 0.5 and found["study_only"] is True
-    assert sum(entry["rho"] for entry in found["ledger"]) <= 0.5 * (1 + 1e-12)
+    chosen, *entries = found["ledger"]
+    assert chosen["what"] == "method auto: chosen for box bounds and a zCDP budget"
+    assert sum(entry["rho"] for entry in entries) <= 0.5 * (1 + 1e-12)
     assert abs(found["implies"]["epsilon"] - 5.221534) < 1e-5 and found["implies"]["delta"] == 1e-6
 
 
@@ -105,9 +110,11 @@ def test_every_choice_reaches_estimate(cli: Cli, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_ball_instead_of_a_box(cli: Cli) -> None:
-    found = document(cli, "rows.csv", "--radius", "9", "--ball-center", "5,5", "--rho", "0.5", "--seed", "3")
-    release = estimate("rows.csv", bounds=jaxdpcov.Bounds.l2(9.0, [5.0, 5.0]), rho=0.5, key=3)
+    words = ["--radius", "9", "--ball-center", "5,5", "--epsilon", "1", "--seed", "3"]
+    found = document(cli, "rows.csv", *words)
+    release = estimate("rows.csv", bounds=jaxdpcov.Bounds.l2(9.0, [5.0, 5.0]), epsilon=1.0, key=3)
     assert found["covariance"] == release.covariance.tolist()
+    assert "for l2 bounds and a pure-DP budget" in found["ledger"][0]["what"]
 
 
 def test_save_and_load(cli: Cli, refuse: Callable[..., str]) -> None:
@@ -221,7 +228,7 @@ CHOICES = {
     BOTH: "exactly one budget",
     BOTH + "--delta 1e-6": "exactly one budget",
     BOTH + "--rho 1 --delta 1e-6": "delta goes with epsilon",
-    BOTH + "--epsilon 1": "give --delta as well (say 1e-6), or a method that has one (",
+    BOTH + "--epsilon 1 --method gaussian": "give --delta as well (say 1e-6), or a method that has one (",
     BOTH + "--rho 1 --method laplace": "laplace is pure DP: give --epsilon",
     BOTH + "--rho 1 --method gausian": "did you mean 'gaussian'?",
     BOTH + "--rho 1 --method gaussian --columns a,c": "no column 'c'",
@@ -239,8 +246,9 @@ CHOICES = {
     BOTH + "--rho 1 --private-bound x": "--private-bound 'x' must be NAME=VALUE",
     BOTH + "--rho 1 --private-bound x=1": "private_bounds has an entry for 'x'",
     BOTH + "--rho 1 --option psd=x": "psd must be one of",
-    BOTH + "--rho 1 --option noize=sgw": "gaussian has no option 'noize'",
-    BOTH + "--rho 1 --option key=1": "gaussian has no option 'key'",
+    BOTH + "--rho 1 --option noize=sgw": "no method for box bounds and a zCDP budget takes noize; did you mean 'noise'",
+    BOTH + "--rho 1 --option key=1": "takes key; name one with --method",
+    BOTH + "--rho 1 --method gaussian --option noize=sgw": "gaussian has no option 'noize'",
     BOTH + "--rho 1 --option center=zero": "the flag --center",
     BOTH + "--rho 1 --option n_share=2": "n_share must satisfy",
     BOTH + "--rho 1 --option psd=none --option psd=none": "twice",
@@ -269,7 +277,7 @@ def test_choices_that_cannot_be(words: str, refuse: Callable[..., str]) -> None:
 
 
 def test_epsilon_alone_names_the_pure_methods(refuse: Callable[..., str]) -> None:
-    line = refuse("estimate", "rows.csv", "--bounds", "bounds.toml", "--epsilon", "1")
+    line = refuse("estimate", "rows.csv", "--bounds", "bounds.toml", "--epsilon", "1", "--method", "gaussian")
     assert "--delta" in line and "laplace" in line.partition("has one (")[2]
 
 
