@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxdpcov.linalg.matrix import times_power_of_two
+
 
 def eigh_masked(a: Array, mask: Any = None) -> tuple[Array, Array]:
     """Ascending eigenvalues (d,) and eigenvectors (d, d) of a symmetric matrix, unmasked columns before all others.
@@ -145,7 +147,7 @@ def _eigh(a: Array) -> tuple[Array, Array]:
     finite = jnp.all(jnp.isfinite(a))
     safe = jnp.where(finite, a, jnp.zeros_like(a))
     exponent = jnp.frexp(jnp.max(jnp.abs(safe)))[1]
-    values, vectors = jnp.linalg.eigh(jnp.ldexp(safe, -exponent))
+    values, vectors = jnp.linalg.eigh(times_power_of_two(safe, -exponent), symmetrize_input=False)
     return jnp.where(finite, jnp.ldexp(values, exponent), jnp.nan), vectors
 
 

@@ -15,7 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdpcov.linalg.matrix import Array, after, eye_like, matmul, per_matrix, symmetric, symmetrize, try_cholesky
+from jaxdpcov.linalg.matrix import (
+    Array,
+    after,
+    eye_like,
+    matmul,
+    per_matrix,
+    symmetric,
+    symmetrize,
+    times_power_of_two,
+    try_cholesky,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +54,7 @@ def _eigh(a: Array) -> tuple[Array, Array]:
     finite = jnp.all(jnp.isfinite(a), axis=(-2, -1), keepdims=True)
     safe = jnp.where(finite, a, 0.0)
     exponent = jnp.frexp(jax.lax.stop_gradient(jnp.max(jnp.abs(safe), axis=(-2, -1), keepdims=True)))[1]
-    values, vectors = jnp.linalg.eigh(jnp.ldexp(safe, -exponent), symmetrize_input=False)
+    values, vectors = jnp.linalg.eigh(times_power_of_two(safe, -exponent), symmetrize_input=False)
     return jnp.where(finite[..., 0], jnp.ldexp(values, exponent[..., 0]), jnp.nan), vectors
 
 
