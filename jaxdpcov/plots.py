@@ -1,5 +1,6 @@
 """Plots of releases and of what follows from them: the only file that imports matplotlib (extra `plots`)."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,89 @@ def _axes(ax: Any) -> Any:
     from matplotlib.figure import Figure
 
     return Figure().add_subplot()
+
+
+def study(
+    summary: Sequence[Mapping[str, Any]],
+    x: str,
+    *,
+    metric: str | None = None,
+    statistic: str = "mean",
+    floor: str | None = "not_private",
+    title: str = "",
+    figure: Any = None,
+) -> Any:
+    """Errors of a study on log axes: a line with its band for each arm, a panel for whatever else was swept.
+
+    Args:
+        summary: rows as of `sim.Results.summary`, or of the "summary" in its summary.json.
+        x: the coordinate on the axis. metric: which one; the first unless given. statistic: the column to draw.
+        floor: the arm that is drawn as a dashed grey line, the error without privacy; None for no such line.
+        title: above all panels. figure: matplotlib figure; a new one by default.
+
+    Returns:
+        The figure.
+
+    >>> rows = [{"arm": "gaussian", "d": d, "metric": "frobenius", "mean": d / 10, "low": d / 11, "high": d / 9}
+    ...         for d in (2, 4, 8)]
+    >>> len(study(rows, "d").axes[0].lines)
+    1
+    """
+    from matplotlib import ticker
+    from matplotlib.figure import Figure
+
+    metric = summary[0]["metric"] if metric is None else metric
+    rows = [row for row in summary if row["metric"] == metric and np.isfinite(_number(row[statistic]))]
+    if not rows:
+        raise ValueError(f"the summary has no finite {statistic} of {metric!r}")
+    swept = [name for name in rows[0] if name not in (_AFTER | {"arm", x})]
+    swept = [name for name in swept if len({row.get(name) for row in rows}) > 1]
+    panels = list(dict.fromkeys(tuple(row.get(name) for name in swept) for row in rows))
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    wide = min(3, len(panels))
+    high = -(-len(panels) // wide)
+    if figure is None:
+        figure = Figure(figsize=(1.5 + 4.2 * wide, 0.9 + 3.4 * high), layout="constrained")
+    grid = figure.subplots(high, wide, squeeze=False, sharex=True).ravel()
+    for ax, panel in zip(grid, panels):
+        for place, arm in enumerate(arms):
+            found = [row for row in rows if row["arm"] == arm and tuple(row.get(name) for name in swept) == panel]
+            found.sort(key=lambda row: row[x])
+            at, value = ([row[name] for row in found] for name in (x, statistic))
+            if arm == floor:
+                ax.plot(at, value, color="0.45", linestyle="--", label="not private")
+                continue
+            ax.plot(at, value, color=f"C{place}", marker=_MARKERS[place % len(_MARKERS)], markersize=4, label=arm)
+            low, high_ = ([_number(row[name]) for row in found] for name in ("low", "high"))
+            ax.fill_between(at, low, high_, color=f"C{place}", alpha=0.2, linewidth=0)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        places = sorted({row[x] for row in rows})
+        if len(places) <= 8:
+            ax.set_xticks(places, [f"{place:g}" for place in places])
+            ax.xaxis.set_minor_locator(ticker.NullLocator())
+        ax.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1.5, 0.5)))
+        ax.grid(True, which="both", alpha=0.25)
+        ax.set_title(", ".join(f"{value}" if name == "population" else f"{name} = {value}"
+                               for name, value in zip(swept, panel)), fontsize=10)  # fmt: skip
+        ax.set_xlabel(x)
+    for ax in grid[len(panels) :]:
+        ax.set_axis_off()
+    grid[0].set_ylabel(f"{metric.replace('_', ' ')} error ({statistic})")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _number(value: Any) -> float:
+    return np.nan if value is None else float(value)
+
+
+#: Columns of a summary that are no coordinates, and the marks of arms, which colour alone would not tell apart.
+_AFTER = {
+    "metric", "mean", "trimmed", "median", "low", "high", "repetitions", "failures", "status_set",
+    *(f"q{q:02d}" for q in range(101)),
+}  # fmt: skip
+_MARKERS = "osD^vPX*<>"

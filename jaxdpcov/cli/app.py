@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from jaxdpcov.cli import account, columns, errors, estimate, methods, plan
+from jaxdpcov.cli import account, columns, errors, estimate, methods, plan, study
 
 app = typer.Typer(name="jaxdpcov", add_completion=False, pretty_exceptions_enable=False)
 app.command("estimate")(estimate.command)
@@ -17,6 +17,7 @@ app.command("columns")(columns.command)
 app.command("account")(account.command)
 app.command("methods")(methods.command)
 app.command("plan")(plan.command)
+app.command("study")(study.command)
 
 
 def _version(asked: bool) -> None:

@@ -23,13 +23,17 @@ _MAKERS = {L2Bounds: "Bounds.l2(radius)", BoxBounds: "Bounds.box(lower, upper)",
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A registered mechanism: its public function and what it accepts."""
+    """A registered mechanism: its public function and what it accepts.
+
+    settles: it chooses a structure, such as a number of rounds, from public numbers where they are concrete.
+    """
 
     name: str
     function: Callable[..., Release]
     config: type
     budgets: tuple[type, ...]
     bounds: tuple[type, ...]
+    settles: bool = False
 
 
 #: Every public mechanism by name, in the order of definition; the contract tests and `estimate` read it.
@@ -81,7 +85,7 @@ def mechanism(
         public.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[*list(signature.parameters.values())[:-1], last]
         )
-        entry = Mechanism(name, public, config, budgets, bounds)
+        entry = Mechanism(name, public, config, budgets, bounds, settle is not None)
         MECHANISMS[name] = entry
         return public
 

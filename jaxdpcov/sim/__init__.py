@@ -1,5 +1,7 @@
-"""Simulation: populations with exact moments."""
+"""Simulation: populations with exact moments, and studies of many repetitions on them."""
 
+from jaxdpcov.sim.config import read_study
+from jaxdpcov.sim.moments import Truth
 from jaxdpcov.sim.populations import (
     DATA_SETS,
     POPULATIONS,
@@ -10,14 +12,25 @@ from jaxdpcov.sim.populations import (
     make,
     normal,
 )
+from jaxdpcov.sim.results import Repeats, Results, summarise
+from jaxdpcov.sim.run import repeat, sweep
+from jaxdpcov.sim.study import Study
 
 __all__ = [
     "DATA_SETS",
     "POPULATIONS",
     "Population",
+    "Repeats",
+    "Results",
+    "Study",
+    "Truth",
     "data_set",
     "from_release",
     "from_rows",
     "make",
     "normal",
+    "read_study",
+    "repeat",
+    "summarise",
+    "sweep",
 ]
