@@ -41,7 +41,8 @@ def read_study(config: str | os.PathLike[str], **changes: Any) -> Study:
     try:
         return Study.of({**_parsed(text, kind), **changes})
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        kind_of = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind_of(f"{name}: {error}") from None
 
 
 def _parsed(text: str, kind: str) -> Mapping[str, Any]:

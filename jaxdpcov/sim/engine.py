@@ -175,6 +175,11 @@ def true_moment(data: Any, task: Task, bounds: Any) -> moments.Truth | None:
     return moments.Truth(*(moments.sample_moment(rows, what, about) for what in (task.moment, "covariance")))
 
 
+def keys(key: Array, repetitions: int) -> Array:
+    """(r,) the key of each repetition, which does not depend on how many there are."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(repetitions))
+
+
 def calls(
     program: Program, keys: Array, size: int, devices: Any, done: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:

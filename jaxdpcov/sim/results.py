@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Mapping
 from importlib import metadata
@@ -179,11 +180,10 @@ def _trimmed(values: np.ndarray, axis: int = 0) -> Any:
 
 def versions(device: Any) -> dict[str, str]:
     """What the bits of a study depend on besides its settings."""
-    from jaxdpcov import __version__
-
+    own = vars(sys.modules["jaxdpcov"])["__version__"]  # of the package above, which is loaded
     precision = np.dtype(jax.numpy.zeros(()).dtype).name
     return {
-        "jaxdpcov": __version__, "jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), "numpy": np.__version__,
+        "jaxdpcov": own, "jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), "numpy": np.__version__,
         "platform": device.platform, "device": device.device_kind, "precision": precision,
     }  # fmt: skip
 

@@ -93,7 +93,7 @@ def repeat(
     _whole("batch_size", batch)
     found = Repeats.empty(task, batch)
     program = _program(task, rows, budget, bounds, config, batch)
-    keys = jax.random.split(engine.check_key(seed), repetitions)
+    keys = engine.keys(engine.check_key(seed), repetitions)
     for part in engine.calls(program, keys, engine.call_size(repetitions, batch), devices):
         found = found.extended(*part)
         if progress is not None:
@@ -148,7 +148,7 @@ def sweep(
             d = data[1].d if isinstance(data[1], Population) else data[1].shape[1]
             bounds, config = study.bounds_at(d), cell.arm.config(study.moment)
             program = _program(task, data[1], cell.budget, bounds, config, batch, truths)
-            keys = jax.random.split(study.key(cell), study.repetitions)
+            keys = engine.keys(study.key(cell), study.repetitions)
             size = about["call_size"]
             for part in engine.calls(program, keys, size, devices, found.done):
                 found = found.extended(*part)

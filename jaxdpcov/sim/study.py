@@ -30,7 +30,7 @@ class Arm:
     """One contender: a mechanism with its options.
 
     label: its name in tables and plots. method: a mechanism, or "not_private". options: fields of its config.
-    max_d: it sits out beyond so many columns. pure: its budget is the epsilon whose price is the study's rho.
+    max_d: it sits out beyond so many columns. pure: its budget is pure, epsilon or that whose price is rho.
     """
 
     label: str
@@ -223,9 +223,9 @@ class Study:
         if arm.method == engine.NOT_PRIVATE:
             return ZCDP(1.0)
         takes = MECHANISMS[arm.method].budgets
+        if arm.pure:
+            return PureDP.from_zcdp(number) if self.budget_name == "rho" else PureDP(number)
         if self.budget_name == "rho":
-            if arm.pure:
-                return PureDP.from_zcdp(number)
             if ZCDP not in takes:
                 raise ValueError(
                     f"arm {arm.label!r}: {arm.method} is pure DP; pure = true gives it the epsilon of that price"
