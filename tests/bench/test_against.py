@@ -69,6 +69,9 @@ def test_passes_are_sums_over_clipped_rows(bench: Any, x: np.ndarray) -> None:
         w = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
         want |= {"mapped": w.T @ w} if name else {"second": w.T @ w, "first": w.sum(0), "squares": (w * w).sum(0)}
     want["norms"] = np.sum(long**2)
+    w = (long[::2] - long[1::2]) @ a.T / np.sqrt(2.0)
+    w /= np.maximum(1.0, np.linalg.norm(w, axis=1, keepdims=True))
+    want["pairs"] = w.T @ w
     for name in floors.PASSES:
         found = floors.one_pass(name, jnp.asarray(long), jnp.asarray(a))
         np.testing.assert_allclose(np.asarray(found), want[name], rtol=1e-12)
@@ -124,3 +127,19 @@ def test_opendp_adds_the_noise_that_it_is_asked_for(bench: Any, x: np.ndarray) -
     unit = np.sqrt(2.0) / N / np.sqrt(1000.0)
     # 1,200 and 1,800 draws: relative std 0.02 each; 0.1 is five of them.
     assert abs(on / unit - 1.0) < 0.1 and abs(off / (unit / np.sqrt(2.0)) - 1.0) < 0.1
+
+
+def test_a_saved_section_takes_the_place_of_its_earlier_one(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    against = bench("against")
+    monkeypatch.setattr(against, "RESULTS", tmp_path)
+
+    def made(about: str, text: str) -> dict[str, Any]:
+        return {"about": about, "lines": [text], "cells": [{"s": np.float64(0.5)}]}
+
+    against.save({"studies": made("today", "first studies"), "memory": made("today", "memory")})
+    against.save({"studies": made("tomorrow", "second studies")})
+    page = (tmp_path / "speed.md").read_text()
+    assert "first studies" not in page and page.index("second studies") < page.index("memory")
+    assert "Measured today" in page and "Measured tomorrow" in page
