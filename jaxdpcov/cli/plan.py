@@ -123,5 +123,8 @@ def _bounds(
     if not common:
         raise UserError("no bounds: give --bound LOW:HIGH for all columns, --bounds FILE, or --radius")
     assert d is not None
-    every = bounds_file.parse_flag(f"x={common[0]}")[1]
-    return Bounds.box(every.low, every.high), d
+    try:
+        low, high = (bounds_file.number(end) for end in common[0].split(":"))
+    except ValueError:
+        raise UserError(f"--bound {common[0]!r} must be two finite numbers LOW:HIGH, such as 0:1") from None
+    return Bounds.box(low, high), d

@@ -20,6 +20,7 @@ import jaxdpcov.mechanisms.private_range
 import jaxdpcov.mechanisms.product
 import jaxdpcov.mechanisms.separate  # noqa: F401  (all register themselves)
 from jaxdpcov import _checks
+from jaxdpcov._records import build
 from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
 from jaxdpcov.plan import applies, closed, simulate
@@ -56,7 +57,8 @@ def plan(
 
     A mechanism is run on rows drawn from the assumed population, `repetitions` times in one compiled program, the same
     rows for all mechanisms. More than a few thousand rows are stood for by fewer (`Plan.rows`) at the budget that gives
-    the same noise: noise on a mean of n rows goes like 1/(n sqrt(rho)), or 1/(n epsilon). For `gaussian`, `laplace`
+    the same noise: noise on a mean of n rows goes like 1/(n sqrt(rho)), or 1/(n epsilon). What fewer rows make worse at
+    any budget, such as differences of pairs under `Bounds.spectrum`, is overstated so. For `gaussian`, `laplace`
     and `diagonal` the closed form of the noise is given too; it leaves out clipping and the PSD step, and is
     the forecast where simulating would take minutes.
 
@@ -100,7 +102,8 @@ def plan(
     names = _names(methods)
     with jax.enable_x64(True):
         budget = applies.check_budget(budget)
-        population, what = assumptions.population(assumed, d, _checked(bounds, d))
+        bounds = _checked(bounds, d)
+        population, what = assumptions.population(assumed, d, bounds)
         run = _Run(int(n), int(d), bounds, budget, population, metric, int(repetitions), int(seed))
         forecasts, excluded = [], {}
         for name in names:
@@ -128,7 +131,7 @@ class _Run:
     ) -> None:
         self.n, self.d, self.bounds, self.budget = n, d, bounds, budget
         self.population, self.metric, self.repetitions = population, metric, repetitions
-        self.rows = simulate.rows_for(n, d)
+        self.rows = simulate.rows_for(n, d, bounds)
         self.key, self.numbers = jax.random.key(seed), np.arange(repetitions)
         self.scale = simulate.units(bounds, d)
 
@@ -257,14 +260,20 @@ def _names(methods: Sequence[str] | None) -> list[str]:
 
 
 def _checked(bounds: Any, d: int) -> Any:
-    """The bounds, which must be concrete and fit d columns."""
+    """The bounds as arrays, which must be concrete and fit d columns."""
     if _checks.is_traced(bounds):
         raise TypeError("bounds are traced: plan works on the host, outside jit")
+    # Lists would be trees of leaves to JAX.
+    fields = {name: None if value is None else np.asarray(value, np.float64) for name, value in vars(bounds).items()}
+    bounds = build(type(bounds), fields)
     own = (bounds.lower, bounds.upper) if not isinstance(bounds, L2Bounds) else (bounds.center,)
     for each in (*own, getattr(bounds, "mean_center", None)):
         wrong = np.ndim(each) >= 1 and set(np.shape(each)) != {d}
         if wrong or (np.ndim(each) == 2 and not isinstance(bounds, SpectrumBounds)):
             raise ValueError(f"bounds must have one entry for each of the d = {d} columns, got shape {np.shape(each)}")
+    if isinstance(bounds, BoxBounds):  # one number for all columns is the same plan as one for each
+        lower, upper = (np.broadcast_to(end, (d,)) for end in (bounds.lower, bounds.upper))
+        bounds = build(BoxBounds, {"lower": lower, "upper": upper})
     if isinstance(bounds, BoxBounds) and np.all(np.asarray(bounds.lower) == np.asarray(bounds.upper)):
         raise ValueError("bounds leave every column constant: there is nothing to plan")
     return bounds

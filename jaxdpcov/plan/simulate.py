@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdpcov import metrics
-from jaxdpcov.bounds import BoxBounds, L2Bounds
+from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.mechanisms._registry import MECHANISMS
 from jaxdpcov.privacy.budget import ZCDP, PureDP
 from jaxdpcov.sim.populations import Population
@@ -17,8 +17,9 @@ Array = jax.Array
 
 #: What an error can be measured in.
 METRICS = ("frobenius", "scaled", "relative", "spectral", "mahalanobis", "mean")
-#: Rows drawn for a repetition at most (four a column where there are more columns than a quarter of these).
-ROWS = 4096
+#: Rows drawn for a repetition at most (four a column where there are more columns than a quarter of these), and how many
+#: times that under bounds of the population: pairs of rows are a sample themselves, which no budget makes up for.
+ROWS, OF_PAIRS = 4096, 4
 #: Repetitions of one step of the map. 1 for mechanisms that branch on what was measured: a batch runs all branches.
 BATCH, BRANCHING = 4, ("auto", "pace")
 #: Seconds that a release of 100 columns takes about, by mechanism, on one core; they grow like d^3.
@@ -30,9 +31,9 @@ def seconds(name: str, d: int, repetitions: int) -> float:
     return SECONDS.get(name, 0.1) * (d / 100.0) ** 3 * repetitions
 
 
-def rows_for(n: int, d: int) -> int:
+def rows_for(n: int, d: int, bounds: Any) -> int:
     """How many rows are drawn to stand for n."""
-    return min(n, max(ROWS, 4 * d))
+    return min(n, max(ROWS * (OF_PAIRS if isinstance(bounds, SpectrumBounds) else 1), 4 * d))
 
 
 def scaled_budget(budget: ZCDP | PureDP, n: float, drawn: int) -> ZCDP | PureDP:

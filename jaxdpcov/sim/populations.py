@@ -126,8 +126,8 @@ def normal(covariance: Any, mean: Any = 0.0, *, scale: float = 1.0) -> Populatio
     >>> normal([[4.0, 0.0], [0.0, 1.0]], mean=1.0).second_moment[0].tolist()
     [5.0, 1.0]
     """
-    covariance = _matrix("covariance", covariance)
-    return _population("normal", covariance, {"root": _root(covariance)}, mean=mean, scale=scale)
+    covariance, root = _matrix("covariance", covariance)
+    return _population("normal", covariance, {"root": root}, mean=mean, scale=scale)
 
 
 def from_rows(rows: Any, *, public: bool = False) -> Population:
@@ -444,20 +444,16 @@ def _basis(d: int, seed: Any) -> np.ndarray:
     return q * np.sign(np.diagonal(r))
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
-    """(d, d) R with R R^T = covariance; symmetric."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-
-
-def _matrix(name: str, value: Any) -> np.ndarray:
+def _matrix(name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A covariance (d, d) and its symmetric root."""
     matrix = np.asarray(value, np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
         raise ValueError(f"{name} must be a finite (d, d) matrix, got shape {matrix.shape}")
     matrix = 0.5 * (matrix + matrix.T)
-    if np.linalg.eigvalsh(matrix)[0] < -1e-9 * np.abs(matrix).max():
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] < -1e-9 * np.abs(matrix).max():
         raise ValueError(f"{name} must be positive semidefinite")
-    return matrix
+    return matrix, (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
 def _whole(name: str, value: Any, least: int) -> None:
