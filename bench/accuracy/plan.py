@@ -151,7 +151,8 @@ def report(stored: dict[str, Any]) -> str:
         "",
         "Frobenius errors against the covariance of the very rows. A plan assumes the true population, or a sample of",
         "public rows where the setting says so; real releases are of rows drawn by other keys, at the full n (a",
-        "forecast draws 4,096 rows at most, 16,384 under a spectrum). A pair counts where its mean real errors differ by more than 20%.",
+        "forecast draws 4,096 rows at most, 16,384 under a spectrum). A pair counts where its mean real errors differ",
+        "by more than 20%.",
         "",
         f"**{right} of {len(every)} pairs are in the predicted order ({right / len(every):.1%}), over {len(counted)} "
         f"settings.** The first of the plan is within 20% of the best in {first} of {len(counted)} settings. Forecasts "

@@ -28,6 +28,8 @@ from jaxdpcov.plan import assumed as assumptions
 from jaxdpcov.plan.result import Forecast, Plan
 from jaxdpcov.privacy.budget import PureDP
 
+#: Beyond these a plan is not made: numbers of rows must be exact floats, and d x d matrices fit into memory.
+MOST_ROWS, MOST_COLUMNS = 10**15, 10_000
 #: Seconds of one core beyond which a mechanism is not simulated unless it is named.
 PATIENCE = 60.0
 #: The search for a target tries budgets within these factors of the one given, and rows within their roots.
@@ -89,8 +91,8 @@ def plan(
     >>> found.best, found.excluded
     ('gaussian', {'laplace': 'is pure DP: needs PureDP(epsilon)'})
     """
-    _whole("n", n, 1)
-    _whole("d", d, 1)
+    _whole("n", n, 1, MOST_ROWS)
+    _whole("d", d, 1, MOST_COLUMNS)
     _whole("repetitions", repetitions, 2)
     _whole("seed", seed, 0)
     if not isinstance(bounds, Bounds):
@@ -279,6 +281,8 @@ def _checked(bounds: Any, d: int) -> Any:
     return bounds
 
 
-def _whole(name: str, value: Any, least: int) -> None:
+def _whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}")

@@ -17,8 +17,8 @@ Array = jax.Array
 
 #: What an error can be measured in.
 METRICS = ("frobenius", "scaled", "relative", "spectral", "mahalanobis", "mean")
-#: Rows drawn for a repetition at most (four a column where there are more columns than a quarter of these), and how many
-#: times that under bounds of the population: pairs of rows are a sample themselves, which no budget makes up for.
+#: Rows drawn for a repetition at most (four a column where there are more columns than a quarter of these), and how
+#: many times that under bounds of the population: pairs of rows are a sample themselves, which no budget makes up for.
 ROWS, OF_PAIRS = 4096, 4
 #: Repetitions of one step of the map. 1 for mechanisms that branch on what was measured: a batch runs all branches.
 BATCH, BRANCHING = 4, ("auto", "pace")

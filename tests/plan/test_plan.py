@@ -214,6 +214,7 @@ def test_one_row_and_one_column() -> None:
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "n = 0": ({"n": 0}, ValueError, "n must be a whole number, at least 1, got 0"),
     "n": ({"n": 1.5}, ValueError, "n must be a whole number"),
+    "n beyond floats": ({"n": 10**400}, ValueError, "n must be at most 10000"),
     "n is nan": ({"n": float("nan")}, ValueError, "n must be a whole number"),
     "bounds": ({"bounds": (0, 1)}, TypeError, "bounds must be Bounds.box"),
     "bounds of another d": ({"bounds": Bounds.box([0.0, 0.0], 1.0)}, ValueError, "each of the d = 3 columns"),
