@@ -25,7 +25,7 @@ _MAKERS = {L2Bounds: "Bounds.l2(radius)", BoxBounds: "Bounds.box(lower, upper)",
 class Mechanism:
     """A registered mechanism: its public function and what it accepts.
 
-    settles: it chooses a structure, such as a number of rounds, from public numbers where they are concrete.
+    settle: makes the choices that a config leaves open, such as a number of rounds, from concrete public numbers.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Mechanism:
     config: type
     budgets: tuple[type, ...]
     bounds: tuple[type, ...]
-    settles: bool = False
+    settle: Callable[[Rows, Any, Any, Any], Any] | None = None
 
 
 #: Every public mechanism by name, in the order of definition; the contract tests and `estimate` read it.
@@ -85,7 +85,7 @@ def mechanism(
         public.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[*list(signature.parameters.values())[:-1], last]
         )
-        entry = Mechanism(name, public, config, budgets, bounds, settle is not None)
+        entry = Mechanism(name, public, config, budgets, bounds, settle)
         MECHANISMS[name] = entry
         return public
 

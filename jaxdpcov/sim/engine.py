@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdpcov import _checks
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
-from jaxdpcov.data.rows import Rows
+from jaxdpcov.data.rows import ArrayRows, Rows
 from jaxdpcov.mechanisms._registry import MECHANISMS
 from jaxdpcov.sim import moments
 from jaxdpcov.sim.populations import Population
@@ -106,20 +106,17 @@ def call_size(repetitions: int, batch: int) -> int:
 class Program:
     """The repetitions of a task at one budget and on one population or data set, ready to be called with keys.
 
-    Arguments that are numbers are traced: programs of one shape share what is compiled, whatever the budget is.
-    A mechanism that chooses its structure by concrete numbers is compiled for each.
+    What a config leaves open is chosen here, on the host. All numbers are traced then: programs of one shape share what
+    is compiled, whatever the budget is.
     """
 
     def __init__(self, task: Task, data: Any, truth: Any, budget: Any, bounds: Any, config: Any, batch: int) -> None:
-        public: tuple[Any, ...]
-        run: Callable[..., Any]
-        if task.method != NOT_PRIVATE and MECHANISMS[task.method].settles:
-            fixed = functools.partial(_lanes, public=(budget, bounds, config), task=task, batch=batch)
-            run, public = jax.jit(fixed), ()
-        else:
-            run = functools.partial(_compiled, task=task, batch=batch)
-            public = ((budget, bounds, config),)
-        self._run, self._arguments = run, (data, truth, *public)
+        settle = None if task.method == NOT_PRIVATE else MECHANISMS[task.method].settle
+        if settle is not None:
+            shape = (task.n, data.d) if task.n else data.shape
+            config = settle(ArrayRows(np.broadcast_to(np.zeros(()), shape)), budget, bounds, config)
+        self._run = functools.partial(_compiled, task=task, batch=batch)
+        self._arguments = (data, truth, (budget, bounds, config))
         self._placed: dict[Any, Any] = {}
 
     def __call__(self, keys: Array, device: Any) -> Any:
@@ -129,14 +126,12 @@ class Program:
         return self._run(jax.device_put(keys, device), *self._placed[device])
 
 
-def _lanes(keys: Array, data: Any, truth: Any, public: Any, *, task: Task, batch: int) -> Any:
+@functools.partial(jax.jit, static_argnames=("task", "batch"))
+def _compiled(keys: Array, data: Any, truth: Any, public: Any, *, task: Task, batch: int) -> Any:
     def one(key: Array) -> Any:
         return _repetition(key, data, truth, public, task)
 
     return jax.lax.map(one, keys, batch_size=None if batch == 1 else batch)
-
-
-_compiled = jax.jit(_lanes, static_argnames=("task", "batch"))
 
 
 def _repetition(key: Array, data: Any, truth: Any, public: Any, task: Task) -> Any:

@@ -208,13 +208,21 @@ np.save(sys.stdout.buffer, np.concatenate([each.errors for each in found.outcome
 """
 
 
-def in_process(settings: dict[str, Any], *words: str, seconds: float | None = None) -> np.ndarray | None:
-    """Errors of all cells by a process of its own; None where it was killed after so many seconds."""
+def written(store: Path) -> set[tuple[str, int]]:
+    """The cells of a store and when each was written last."""
+    return {(file.name, file.stat().st_mtime_ns) for file in store.glob("cell-*.npz")}
+
+
+def in_process(settings: dict[str, Any], *words: str, kill: float | None = None) -> np.ndarray | None:
+    """Errors of all cells by a process of its own; None where it was killed so many seconds after its first result."""
     flags = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-c", SCRIPT.format(settings=settings), *words]
     process = subprocess.Popen(command, cwd=ROOT, env=flags | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
-    if seconds is not None:
-        time.sleep(seconds)
+    if kill is not None:
+        before = written(Path(words[1]))
+        while written(Path(words[1])) == before and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(kill)
         process.send_signal(signal.SIGKILL)
     out, _ = process.communicate(timeout=60)  # a hang is a failure
     if process.returncode == -signal.SIGKILL:
@@ -235,10 +243,10 @@ def test_a_sweep_killed_ten_times_ends_with_the_numbers_of_one_that_was_not(tmp_
     settings = {**SETTINGS, "repetitions": 400}
     whole = in_process(settings, "1")
     rng = np.random.default_rng(1)
-    killed, cells = 0, set()
-    while killed < 10:
-        killed += in_process(settings, "1", str(tmp_path), seconds=rng.uniform(3.0, 7.0)) is None
-        cells.add(len(list(tmp_path.glob("cell-*.npz"))))
+    stops = set()
+    for _ in range(10):
+        assert in_process(settings, "1", str(tmp_path), kill=rng.uniform(0.0, 0.5)) is None
+        stops.add(frozenset(written(tmp_path)))
     found = in_process(settings, "1", str(tmp_path))
-    assert whole is not None and found is not None and len(cells) > 2
+    assert whole is not None and found is not None and len(stops) == 10
     assert np.array_equal(found, whole)
