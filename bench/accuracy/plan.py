@@ -180,8 +180,8 @@ def report(stored: dict[str, Any]) -> str:
     lines += [
         "",
         "The settings were fixed beforehand, but for those of 30 columns, which were added. In a first run forecasts",
-        "under a spectrum drew 4,096 rows too, overstated the errors of pairs at large budgets by up to a half, and had",
-        "one pair in the wrong order (377 of 378 in all).",
+        "under a spectrum drew 4,096 rows too, overstated the errors of pairs at large budgets by up to a half, and",
+        "had one pair in the wrong order (377 of 378 in all).",
     ]
     wrong = [(name, *pair[1:]) for name, each in counted.items() for pair in each if not pair[0]]
     lines += ["", "## Pairs in the wrong order", ""]
