@@ -44,8 +44,9 @@ def test_closed_forms(name: str, budget: Any, bounds: Any) -> None:
     mechanism, n = MECHANISMS[name], 40
     config = mechanism.config(psd="none")
     boxed = isinstance(bounds, BoxBounds)
-    mean = np.array([0.2, 0.3, 1.0]) if boxed else np.zeros(D)
     constant = boxed and bounds.lower[2] == bounds.upper[2]
+    # Far off the centre, so that the noise of the mean counts.
+    mean = np.array([0.9, -1.8, 1.0 if constant else 3.6]) if boxed else np.array([1.2, -1.2, 0.9])
     population = sim.normal(1e-8 * np.diag([1.0, 1.0, 0.0 if constant else 1.0]), mean)
     rows = np.broadcast_to(mean, (n, D))
 
