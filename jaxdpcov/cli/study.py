@@ -24,7 +24,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Seed, in place of the file's.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Lanes of a batch; chosen unless given.")] = None,
     devices: Annotated[
-        int | None, typer.Option(help="On a CPU: run so many calls at once, say one for each core.")
+        int | None, typer.Option(help="On a CPU: run so many calls at once, say one for each core; batch size 1.")
     ] = None,
     ready: Annotated[bool, typer.Option("--list", help="List the ready studies.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw plot.png (needs matplotlib).")] = True,
@@ -43,6 +43,7 @@ def command(
         if devices < 1:
             raise UserError("--devices must be at least 1")
         jax.config.update("jax_num_cpu_devices", devices)
+        batch_size = 1 if batch_size is None else batch_size
     from jaxdpcov.cli import show
     from jaxdpcov.sim import config as configs
     from jaxdpcov.sim.run import sweep

@@ -61,13 +61,14 @@ def _eigh(a: Array) -> tuple[Array, Array]:
 @functools.partial(jax.jit, static_argnums=0)
 def _apply(function: _Spectral, a: Array, params: tuple[Array, ...]) -> Array:
     """V function(values) V^T, compiled as one piece also where a person calls it eagerly."""
-    return _spectral(function, a, params)
+    return _spectral(function, a, params)[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _spectral(function: _Spectral, a: Array, params: tuple[Array, ...]) -> Array:
+def _spectral(function: _Spectral, a: Array, params: tuple[Array, ...]) -> tuple[Array, Array]:
+    """V function(values) V^T, and the eigenvalues of `a` themselves, ascending."""
     values, vectors = _eigh(a)
-    return _assemble(vectors, function.value(values, *params), values)
+    return _assemble(vectors, function.value(values, *params), values), values
 
 
 def _assemble(vectors: Array, value: Array, values: Array) -> Array:
@@ -77,13 +78,15 @@ def _assemble(vectors: Array, value: Array, values: Array) -> Array:
 
 
 @_spectral.defjvp
-def _spectral_jvp(function: _Spectral, primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _spectral_jvp(function: _Spectral, primals: Any, tangents: Any) -> tuple[Any, Any]:
     (a, params), (e, dparams) = primals, tangents
     values, vectors = _eigh(a)
     value, moved = jax.jvp(lambda p: function.value(values, *p), (params,), (dparams,))
-    inner = function.divided(values, *params) * matmul(vectors.mT, e, vectors)
+    turned = matmul(vectors.mT, e, vectors)
+    inner = function.divided(values, *params) * turned
     inner = inner + moved[..., None] * jnp.eye(a.shape[-1], dtype=a.dtype).reshape((1,) * (a.ndim - 2) + a.shape[-2:])
-    return _assemble(vectors, value, values), symmetric(matmul(vectors, inner, vectors.mT))
+    found = _assemble(vectors, value, values), values
+    return found, (symmetric(matmul(vectors, inner, vectors.mT)), jnp.diagonal(turned, axis1=-2, axis2=-1))
 
 
 def spectral_map(a: Any, function: Callable[..., Array], *params: Any) -> Array:
@@ -190,8 +193,9 @@ def psd_project(a: Any, floor: Any = 0.0, ceiling: Any = None) -> Array:
         ceiling: largest eigenvalue, likewise; None for no ceiling. Where it lies below the floor, the ceiling wins.
 
     Returns:
-        A symmetric matrix (..., d, d): `a`'s symmetric part itself, unrounded, where Cholesky shows that it obeys the
-        bounds already (then no `eigh` runs, save under `vmap` or where another matrix of the batch needs it).
+        A symmetric matrix (..., d, d): `a`'s symmetric part itself, unrounded, where a Cholesky factorisation (and its
+        Frobenius norm, for the ceiling) shows that it obeys the bounds already (then no `eigh` runs, save under `vmap`
+        or where another matrix of the batch needs it).
 
     Edge cases:
         A non-finite entry gives NaN throughout. Eigenvalues meet the bounds to rounding, about d eps times the largest.
@@ -205,6 +209,17 @@ def psd_project(a: Any, floor: Any = 0.0, ceiling: Any = None) -> Array:
     >>> linalg.psd_project(jnp.diag(jnp.array([2.0, 1.0, -1.0])), ceiling=1.5).diagonal().tolist()
     [1.5, 1.0, 0.0]
     """
+    return psd_project_with_lowest(a, floor, ceiling)[0]
+
+
+def psd_project_with_lowest(a: Any, floor: Any = 0.0, ceiling: Any = None) -> tuple[Array, Array]:
+    """`psd_project`, and the smallest eigenvalue (...) of `a`, or the floor where that is all that had to be known.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdpcov.linalg.spectral import psd_project_with_lowest
+    >>> [float(psd_project_with_lowest(jnp.diag(jnp.array([2.0, x])))[1]) for x in (-1.0, 1.0)]
+    [-1.0, 0.0]
+    """
     a = symmetrize(a)
     low = per_matrix("floor", floor, a)
     high = None if ceiling is None else per_matrix("ceiling", ceiling, a)
@@ -212,24 +227,28 @@ def psd_project(a: Any, floor: Any = 0.0, ceiling: Any = None) -> Array:
 
 
 @jax.jit
-def _psd_project(a: Array, floor: Array, ceiling: Array | None) -> Array:
+def _psd_project(a: Array, floor: Array, ceiling: Array | None) -> tuple[Array, Array]:
     eye = eye_like(a)
     fixed, low, high = jax.lax.stop_gradient((a, floor, ceiling))
     inside = try_cholesky(fixed - low[..., None] * eye)[1]
     if high is not None:
-        inside &= try_cholesky(after(high[..., None] * eye - fixed, inside))[1]
+        size = jnp.max(jnp.abs(fixed), axis=(-2, -1))
+        unit = fixed / jnp.where(size > 0, size, jnp.ones_like(size))[..., None, None]
+        inside &= size * jnp.sqrt(jnp.sum(unit * unit, axis=(-2, -1))) <= high[..., 0]
     top = jnp.full_like(floor, jnp.inf) if ceiling is None else ceiling
-    return jax.lax.cond(
-        jnp.all(inside),
-        lambda: a,
-        lambda: jnp.where(inside[..., None, None], a, _spectral(_CLIP, after(a, inside), (floor, top))),
-    )
+    known = jnp.broadcast_to(floor[..., 0], a.shape[:-2])
+
+    def by_eigenvalues() -> tuple[Array, Array]:
+        clipped, values = _spectral(_CLIP, after(a, inside), (floor, top))
+        return jnp.where(inside[..., None, None], a, clipped), jnp.where(inside, known, values[..., 0])
+
+    return jax.lax.cond(jnp.all(inside), lambda: (a, known), by_eigenvalues)
 
 
 def psd_part(a: Array) -> Array:
     """`psd_project` at floor 0 of a symmetric matrix, always by its eigenvalues: for use inside loops."""
     zero = jnp.zeros((*a.shape[:-2], 1), a.dtype)
-    return _spectral(_CLIP, a, (zero, jnp.full_like(zero, jnp.inf)))
+    return _spectral(_CLIP, a, (zero, jnp.full_like(zero, jnp.inf)))[0]
 
 
 def powm(a: Any, exponent: Any, floor: Any = 0.0) -> Array:

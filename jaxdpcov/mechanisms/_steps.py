@@ -15,6 +15,7 @@ from jaxdpcov._records import record
 from jaxdpcov.data import clip
 from jaxdpcov.data.rows import Rows
 from jaxdpcov.linalg import eigenvalues
+from jaxdpcov.linalg.spectral import psd_project_with_lowest
 from jaxdpcov.mechanisms._registry import fold
 from jaxdpcov.privacy import ledger, noise, sensitivity
 from jaxdpcov.privacy.budget import ZCDP, PureDP, split
@@ -391,16 +392,16 @@ def _postprocess(
     if diagonal:
         post = z_covariance if config.psd == "none" else jnp.clip(z_covariance, floor, ceiling)
         return post, jnp.any(z_covariance < 0)
-    # A Cholesky factorisation tells the sign of the spectrum for a tenth of the price of the spectrum.
     size = jnp.max(jnp.abs(jnp.diagonal(z_covariance)))
-    raised = z_covariance + (1e-6 * size + jnp.finfo(size.dtype).tiny) * jnp.eye(std.shape[0], dtype=size.dtype)
-    _, definite = linalg.try_cholesky(raised)
-    indefinite = ~definite & jnp.isfinite(size)  # NaN has a status of its own
+    small = 1e-6 * size + jnp.finfo(size.dtype).tiny
     if config.psd == "none":
-        return z_covariance, indefinite
-    z_covariance = linalg.after(z_covariance, definite)
+        # A Cholesky factorisation tells the sign of the spectrum for a tenth of the price of the spectrum.
+        _, definite = linalg.try_cholesky(z_covariance + small * jnp.eye(std.shape[0], dtype=size.dtype))
+        return z_covariance, ~definite & jnp.isfinite(size)  # NaN has a status of its own
     if config.psd == "denoise":
         values, vectors = eigenvalues.eigh_masked(z_covariance, live)
-        values = eigenvalues.rotation_invariant(values, off, eigenvalues.of_columns(live))
-        return eigenvalues.rebuild(vectors, values, live, 0.0, ceiling), indefinite
-    return linalg.psd_project(z_covariance, floor=floor, ceiling=ceiling), indefinite
+        post = eigenvalues.rotation_invariant(values, off, eigenvalues.of_columns(live))
+        post, lowest = eigenvalues.rebuild(vectors, post, live, 0.0, ceiling), jnp.min(values)
+    else:
+        post, lowest = psd_project_with_lowest(z_covariance, floor=floor, ceiling=ceiling)
+    return post, (lowest < -small) & jnp.isfinite(size)

@@ -197,7 +197,15 @@ def _assemble(
 def _distance(halvings: Array, fraction: Array) -> tuple[Array, Array]:
     """-log p and p = 2^-(halvings + 1) fraction, p held at 2^-101 or more so that float32 never underflows."""
     minus_log = (halvings + 1.0) * _LOG2 - jnp.log(fraction)
-    return minus_log, jnp.ldexp(fraction, -1 - jnp.minimum(halvings, 100.0).astype(jnp.int32))
+    return minus_log, fraction * _power_of_two(-1.0 - jnp.minimum(halvings, 100.0))
+
+
+def _power_of_two(exponent: Array) -> Array:
+    """2^exponent of whole numbers in the normal range, by its bits: `jnp.ldexp` takes apart what it scales."""
+    about = jnp.finfo(exponent.dtype)
+    integer = np.int64 if about.bits == 64 else np.int32
+    biased = exponent.astype(integer) + np.asarray(1 - about.minexp, integer)
+    return lax.bitcast_convert_type(biased << np.asarray(about.nmant, integer), exponent.dtype)
 
 
 def _ratio(terms: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:

@@ -127,7 +127,7 @@ def symmetric_gaussian(
     exact = _symmetric_statistic(matrix)
     scale = calibrate(sensitivity, rho, exact.dtype, squared=True)
     std = _triangle(exact.shape[0], _weigh(scale, diag, exact.dtype), _weigh(scale, off, exact.dtype), mask)
-    draws = standard_normal(key, exact.shape, exact.dtype)
+    draws = _square(standard_normal(key, _size(exact), exact.dtype), exact.shape[0])
     return _mirror(_add(exact, draws, std, 1.0)), Entry(what, "gaussian", "rho", sensitivity, scale, rho)
 
 
@@ -202,7 +202,7 @@ def symmetric_laplace(
     exact = _symmetric_statistic(matrix)
     scale = calibrate(sensitivity, epsilon, exact.dtype)
     scales = _triangle(exact.shape[0], scale, scale, mask)
-    draws = standard_laplace(key, exact.shape, exact.dtype)
+    draws = _square(standard_laplace(key, _size(exact), exact.dtype), exact.shape[0])
     measured = _mirror(_add(exact, draws, scales, 2.0**0.5))
     return measured, Entry(what, "laplace", "epsilon", sensitivity, scale, epsilon)
 
@@ -290,6 +290,18 @@ def _triangle(d: int, diagonal: Array, beside: Array, mask: Any) -> Array:
 def _add(exact: Array, draws: Array, scales: Array, std_per_scale: float) -> Measured:
     """exact + scales * draws; draws are finite, so scale 0 adds exactly nothing and scale NaN spoils the entry."""
     return Measured(exact + scales * draws, scales * std_per_scale)
+
+
+def _size(matrix: Array) -> tuple[int]:
+    """Entries of the upper triangle with its diagonal."""
+    return (matrix.shape[0] * (matrix.shape[0] + 1) // 2,)
+
+
+def _square(triangle: Array, d: int) -> Array:
+    """(d, d) symmetric, from its upper triangle (d (d + 1)/2,) row by row."""
+    i, j = (jax.lax.broadcasted_iota(np.int32, (d, d), axis) for axis in (0, 1))
+    row, column = jnp.minimum(i, j), jnp.maximum(i, j)
+    return triangle.at[row * (2 * d - 1 - row) // 2 + column].get(mode="promise_in_bounds")
 
 
 def _mirror(measured: Measured) -> Measured:

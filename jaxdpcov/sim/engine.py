@@ -1,5 +1,6 @@
 """Repetitions of one mechanism in one compiled program, in calls of one size that any number of devices can share."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ KEEPS = ("covariance", "mean", "n", "diagnostics", "extra", "measured")
 #: Repetitions of one call, about: a pass over the rows that all share is made once for so many of them.
 _CALL = 128
 #: Matrices of d x d that a lane holds at once, generously; most lanes of a batch, where memory has no end of room.
-_MATRICES, _MOST = 40, 1024
+_MATRICES, _MOST, _MOST_CPU = 40, 1024, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,27 +76,29 @@ def home(rows: Array, bounds: Any, table: bool) -> Any:
 
 
 def batch_size(n: int, d: int, repetitions: int, device: Any = None) -> int:
-    """Lanes that run as one batch: on an accelerator a power of two, at least 2, that fills a quarter of its memory.
+    """Lanes of a batch: a power of two from 2 on whose arrays fill at most a quarter of the memory that is free.
 
-    On a CPU it is 1. A batch gains nothing there: at 100 columns it takes twice the time of lanes one by one, because
-    it computes both sides of every branch. And programs with batched factorisations that run at once on several CPU
-    devices wait for each other's threads, for good.
+    At most 16 on a CPU, where more gain nothing, and `_MOST` on an accelerator.
 
     Args:
         n: rows that each lane draws, 0 where all share one data set. d: columns.
         repetitions: no more lanes than these need.
     """
     device = jax.devices()[0] if device is None else device
-    if device.platform == "cpu":
-        return 1
     lane = jnp.zeros(()).dtype.itemsize * (4.0 * n * d + _MATRICES * d * d)
-    most = min(_MOST, repetitions, 0.25 * _free_bytes(device) / lane)
+    most = min(_MOST_CPU if device.platform == "cpu" else _MOST, repetitions, 0.25 * _free_bytes(device) / lane)
     return 1 << max(1, int(np.log2(max(most, 2.0))))
 
 
 def _free_bytes(device: Any) -> float:
+    """Memory that is free on an accelerator, or on the host; 4 GiB where nothing tells."""
     stats = device.memory_stats() or {}
-    return float(stats.get("bytes_limit", 2**32) - stats.get("bytes_in_use", 0))
+    if "bytes_limit" in stats:
+        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    with contextlib.suppress(OSError, StopIteration):  # Linux: what could be given to a process
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(1024.0 * float(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return 2.0**32
 
 
 def call_size(repetitions: int, batch: int) -> int:
@@ -115,7 +118,7 @@ class Program:
         if settle is not None:
             shape = (task.n, data.d) if task.n else data.shape
             config = settle(ArrayRows(np.broadcast_to(np.zeros(()), shape)), budget, bounds, config)
-        self._run = functools.partial(_compiled, task=task, batch=batch)
+        self._run, self.batch = functools.partial(_compiled, task=task, batch=batch), batch
         self._arguments = (data, truth, (budget, bounds, config))
         self._placed: dict[Any, Any] = {}
 
@@ -180,8 +183,12 @@ def calls(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:
     """Results of repetitions done..len(keys) in calls of `size`: (errors, status, kept).
 
-    Each device holds one call at a time, sent from here; which of them makes a call changes nothing in it.
+    Each device holds one call at a time; which of them makes a call changes nothing in it. On CPUs calls of batches run
+    one after another on the first device: batched factorisations of programs that run at once wait for each other's
+    threads, for good (four devices on two cores: every run hangs). With a batch size of 1 they do not.
     """
+    if devices[0].platform == "cpu" and program.batch > 1:
+        devices = devices[:1]
     starts = list(range(done, keys.shape[0], size))
     for first in range(0, len(starts), len(devices)):
         group = starts[first : first + len(devices)]

@@ -57,7 +57,8 @@ def repeat(
         keep: fields of the releases to keep for every repetition; errors and status alone by default.
         seed: whole number. Repetition i has one key whatever `repetitions` is.
         batch_size: lanes of a batch; None: `engine.batch_size`. Results of other sizes differ in the last bits.
-        devices: JAX devices to spread repetitions over; all by default. Results do not depend on how many.
+        devices: JAX devices to spread repetitions over; all by default. Results do not depend on how many. On
+            several CPU devices they run at once with batch_size=1 alone (`engine.calls` says why).
         progress: called with (repetitions done, all).
 
     Returns:
@@ -115,7 +116,7 @@ def sweep(
         study: what to run.
         store: folder that keeps what is done, made if there is none: another run with it goes on there, and ends with
             the numbers of a run that was never stopped, to the bit. A folder of another study is refused.
-        devices: JAX devices to spread repetitions over; all by default.
+        devices: JAX devices to spread repetitions over, as in `repeat`; all by default.
         batch_size: lanes of a batch, for the whole study; None: that of the store, or chosen for its largest cell.
         progress: called with (repetitions done, all).
 

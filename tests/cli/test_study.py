@@ -25,7 +25,7 @@ def test_a_study_from_a_file_ends_in_tables_and_a_plot_and_is_not_run_twice(
     (place / "small.toml").write_text(TEXT)
     done = cli("study", "small.toml", "--repetitions", "4")
     assert (done.code, done.err) == (0, "")
-    assert "small: 4 repetitions, batch size 1" in done.out and "not_private" in done.out
+    assert "small: 4 repetitions, batch size 4" in done.out and "not_private" in done.out
     made = sorted(file.name for file in (place / "small").iterdir())
     assert made == ["cells", "errors.parquet", "plot.png", "summary.csv", "summary.json"]
     before = {file: file.stat().st_mtime_ns for file in (place / "small" / "cells").glob("cell-*")}

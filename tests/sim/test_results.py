@@ -70,7 +70,7 @@ def test_files_hold_results_with_settings_seed_and_versions(results: Results, tm
         rows = list(csv.DictReader(read))
     assert [float(row["median"]) for row in rows] == [row["median"] for row in results.summary()]
     document = json.loads(files[1].read_text())
-    assert document["study"]["seed"] == 3 and document["batch_size"] == 1
+    assert document["study"]["seed"] == 3 and document["batch_size"] == 4
     assert {"jaxdpcov", "jax", "jaxlib", "numpy", "platform", "device", "precision"} == set(document["versions"])
     assert len(document["summary"]) == 8
     from pyarrow import parquet

@@ -96,9 +96,9 @@ def test_without_privacy_the_error_is_that_of_the_sample() -> None:
 
 def test_more_repetitions_and_other_batches_begin_with_the_same_numbers() -> None:
     population = make("ar1", 3, mean=1.0)
-    few = repeat("gaussian", population, ZCDP(1.0), BALL, n=60, repetitions=3)
-    more = repeat("gaussian", population, ZCDP(1.0), BALL, n=60, repetitions=5, batch_size=2)
-    assert (few.batch_size, more.batch_size) == (1, 2)
+    few = repeat("gaussian", population, ZCDP(1.0), BALL, n=60, repetitions=3, batch_size=1)
+    more = repeat("gaussian", population, ZCDP(1.0), BALL, n=60, repetitions=5)
+    assert (few.batch_size, more.batch_size) == (1, 4)
     np.testing.assert_allclose(few.errors, more.errors[:3], rtol=1e-12)
     assert len(set(more.errors[:, 0].tolist())) == 5
 
@@ -150,7 +150,7 @@ def same(one: Results, other: Results) -> bool:
 @pytest.mark.usefixtures("in_pieces")
 def test_a_sweep_that_is_stopped_ten_times_ends_with_the_numbers_of_one_that_was_not(tmp_path: Path) -> None:
     study = Study.of(SETTINGS)
-    whole = sweep(study)
+    whole = sweep(study, batch_size=2)
     rng = np.random.default_rng(0)
     stops = iter([*rng.integers(1, 5, 10).tolist(), 10**9])
     done: list[int] = []
@@ -166,7 +166,7 @@ def test_a_sweep_that_is_stopped_ten_times_ends_with_the_numbers_of_one_that_was
                 raise KeyboardInterrupt
 
         try:
-            found = sweep(study, store=tmp_path, progress=interrupt)
+            found = sweep(study, store=tmp_path, progress=interrupt, batch_size=2)
         except KeyboardInterrupt:
             (tmp_path / "cell-00000.npz.99.part").write_bytes(b"what a killed process leaves")
     assert done == sorted(done) and done[-1] == 12 * 11, "nothing was done twice"
@@ -202,9 +202,10 @@ jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 from jaxdpcov.sim import Study, engine, run, sweep
 engine._CALL, run._EVERY = 4, 0.0
 study = Study.of({settings!r})
-found = sweep(study, store=sys.argv[2] if len(sys.argv) > 2 else None)
+store = sys.argv[3] if len(sys.argv) > 3 else None
+found = [sweep(study, store=store, batch_size=int(size)) for size in sys.argv[2].split(",")]
 assert len(jax.devices()) == int(sys.argv[1])
-np.save(sys.stdout.buffer, np.concatenate([each.errors for each in found.outcomes]))
+np.save(sys.stdout.buffer, np.concatenate([each.errors for one in found for each in one.outcomes]))
 """
 
 
@@ -219,8 +220,8 @@ def in_process(settings: dict[str, Any], *words: str, kill: float | None = None)
     command = [sys.executable, "-c", SCRIPT.format(settings=settings), *words]
     process = subprocess.Popen(command, cwd=ROOT, env=flags | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
     if kill is not None:
-        before = written(Path(words[1]))
-        while written(Path(words[1])) == before and process.poll() is None:
+        before = written(Path(words[2]))
+        while written(Path(words[2])) == before and process.poll() is None:
             time.sleep(0.01)
         time.sleep(kill)
         process.send_signal(signal.SIGKILL)
@@ -233,20 +234,28 @@ def in_process(settings: dict[str, Any], *words: str, kill: float | None = None)
 
 def test_one_device_and_four_give_identical_numbers() -> None:
     settings = {**SETTINGS, "arms": ["gaussian", "not_private"], "n": 40, "rho": 1.0}
-    one, four = in_process(settings, "1"), in_process(settings, "4")
-    assert one is not None and four is not None and one.shape == (22, 2)
+    one, four = in_process(settings, "1", "1,2"), in_process(settings, "4", "1,2")
+    assert one is not None and four is not None and one.shape == (44, 2)
     assert np.array_equal(one, four)
 
 
 @pytest.mark.nightly
 def test_a_sweep_killed_ten_times_ends_with_the_numbers_of_one_that_was_not(tmp_path: Path) -> None:
     settings = {**SETTINGS, "repetitions": 400}
-    whole = in_process(settings, "1")
+    whole = in_process(settings, "1", "2")
     rng = np.random.default_rng(1)
     stops = set()
     for _ in range(10):
-        assert in_process(settings, "1", str(tmp_path), kill=rng.uniform(0.0, 0.5)) is None
+        assert in_process(settings, "1", "2", str(tmp_path), kill=rng.uniform(0.0, 0.5)) is None
         stops.add(frozenset(written(tmp_path)))
-    found = in_process(settings, "1", str(tmp_path))
+    found = in_process(settings, "1", "2", str(tmp_path))
     assert whole is not None and found is not None and len(stops) == 10
     assert np.array_equal(found, whole)
+
+
+def test_the_batch_size_is_a_power_of_two_that_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.batch_size(0, 10, 1000) == 16 and engine.batch_size(0, 10, 1) == 2
+    assert engine.batch_size(0, 10, 7) == 4
+    monkeypatch.setattr(engine, "_free_bytes", lambda device: 4.0 * 8.0 * 1e6 * 4.0 * 5.0)
+    assert engine.batch_size(10_000, 100, 1000) == 4, "five lanes of 1e6 numbers, four times over, fill a quarter"
+    assert engine.batch_size(10**9, 100, 1000) == 2
