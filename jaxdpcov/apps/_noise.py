@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxdpcov import linalg
+from jaxdpcov import linalg, status
 from jaxdpcov._records import record
 from jaxdpcov.bounds import SpectrumBounds
 from jaxdpcov.privacy.budget import PureDP
@@ -112,7 +112,6 @@ def sum_of_squares(parts: Sequence[Array]) -> Array:
 def statistics(release: Release, what: str) -> Statistics:
     """The statistics of one release (in a batch: under `lanes`); ValueError that names `what` where it has none."""
     scale = jnp.asarray(release.scale)
-    law = "laplace" if isinstance(release.spent, PureDP) else "gaussian"
     live = scale != 0
     block = live[:, None] & live[None, :]
     found, mean, joint = release.measured.get("second_moment"), release.measured.get("mean"), True
@@ -140,8 +139,7 @@ def statistics(release: Release, what: str) -> Statistics:
             f"{release.mechanism} measures no entry of the second moment, which {what} needs: take a release of "
             "gaussian, laplace, diagonal, clipped_gaussian, adaptive, ssp_select or auto"
         )
-    valid = jnp.all(jnp.isfinite(scale))
-    value, std = (jnp.where(block, x, jnp.where(valid, 0.0, jnp.nan)) for x in (value, std))
+    value, std = marked(release, *(jnp.where(block, x, 0.0) for x in (value, std)))
     count = release.measured.get("n")
     paired = getattr(release.config, "center", None) == "pairs"
     return Statistics(
@@ -150,10 +148,21 @@ def statistics(release: Release, what: str) -> Statistics:
         count=None if count is None else Measured(jnp.asarray(count.value), jnp.asarray(count.std)),
         n=jnp.asarray(release.n, value.dtype),
         scale=scale.astype(value.dtype),
-        law=law,
+        law=law(release),
         joint=joint,
         terms="pairs" if paired else "rows",
     )
+
+
+def marked(release: Release, *values: Array) -> tuple[Array, ...]:
+    """Values with NaN throughout where the release is invalid, also where a public constant was known."""
+    bits = jnp.asarray(release.status) & (status.INVALID_BUDGET | status.INVALID_BOUNDS)
+    return tuple(jnp.where(bits == 0, value, jnp.nan) for value in values)
+
+
+def law(release: Release) -> str:
+    """The law of a release's additive noise: pure budgets buy Laplace noise, all others Gaussian noise."""
+    return "laplace" if isinstance(release.spent, PureDP) else "gaussian"
 
 
 def level(release: Release, what: str) -> Array:
