@@ -196,7 +196,7 @@ def study(
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=9)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(title, fontsize=11, x=0.02, ha="left")  # the legend is at the right
     return figure
 
 
