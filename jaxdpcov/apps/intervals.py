@@ -57,7 +57,9 @@ def covariance_interval(release: Release, level: Any = 0.95, *, population: bool
             are not clipped: heavy tails make the interval too short.
 
     Returns:
-        `Interval`. The sample's value is what an exact mechanism would have measured: the covariance (divided by n)
+        `Interval`. A "row" here is what the release protects: of a person with several rows, n counts persons, each
+        of whom gives the average of theirs; the interval for the population is then, if anything, too long. The
+        sample's value is what an exact mechanism would have measured: the covariance (divided by n)
         of the rows as clipped (to the bounds, or to a private radius); with center="zero" their second moment about the
         public centre; with center="pairs" that of the half differences of the pairs drawn.
 
@@ -383,8 +385,11 @@ def _joint(release: Release) -> _noise.Statistics:
     if not found.joint:
         raise ValueError(f"the noise of {release.mechanism} is not independent between entries, which the uncertainty "
                          f"of an inverse needs: release with one of {', '.join(names)}")  # fmt: skip
+    known = found.second.value
     if release.mechanism == "diagonal" and release.d > 1:
-        raise ValueError("diagonal measures variances alone, and the inverse needs all entries")
+        raise ValueError("diagonal measures variances alone, and an inverse needs all entries")
+    if not _checks.is_traced(known) and np.any(np.isnan(known)) and np.all(np.isfinite(np.diagonal(known))):
+        raise ValueError(f"{release.mechanism} measured chosen entries alone here, and an inverse needs all of them")
     return found
 
 
