@@ -234,7 +234,7 @@ def _psd_project(a: Array, floor: Array, ceiling: Array | None) -> tuple[Array, 
     if high is not None:
         size = jnp.max(jnp.abs(fixed), axis=(-2, -1))
         unit = fixed / jnp.where(size > 0, size, jnp.ones_like(size))[..., None, None]
-        inside &= size * jnp.sqrt(jnp.sum(unit * unit, axis=(-2, -1))) <= high[..., 0]
+        inside &= size * jnp.sqrt(jnp.sum(unit * unit, axis=(-2, -1))) < high[..., 0]  # on it, both sides count
     top = jnp.full_like(floor, jnp.inf) if ceiling is None else ceiling
     known = jnp.broadcast_to(floor[..., 0], a.shape[:-2])
 

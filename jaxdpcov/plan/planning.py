@@ -94,7 +94,7 @@ def plan(
     _whole("n", n, 1, MOST_ROWS)
     _whole("d", d, 1, MOST_COLUMNS)
     _whole("repetitions", repetitions, 2)
-    _whole("seed", seed, 0)
+    _whole("seed", seed, 0, 2**63 - 1)
     if not isinstance(bounds, Bounds):
         raise TypeError(f"bounds must be Bounds.box, Bounds.l2 or Bounds.spectrum, got {type(bounds).__name__}")
     _checks.choice("relation", relation, ("replace", "add_remove"))

@@ -33,7 +33,11 @@ def read_study(config: str | os.PathLike[str], **changes: Any) -> Study:
     if name in files:
         text, kind = files[name].read_text(encoding="utf-8"), "toml"
     elif Path(name).suffix.lower() in (".toml", ".yaml", ".yml", ".json"):
-        text, kind = Path(name).read_text(encoding="utf-8"), Path(name).suffix.lower().lstrip(".")
+        kind = Path(name).suffix.lower().lstrip(".")
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name}: no text in UTF-8") from None
     else:
         close = difflib.get_close_matches(name, files, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -61,6 +61,8 @@ def center(bounds: Any, d: int, dtype: Any) -> Array:
     else:
         given = bounds.center if isinstance(bounds, L2Bounds) else bounds.mean_center
         value = jnp.asarray(0.0 if given is None else given, dtype)
+    if value.shape not in ((), (1,), (d,)):
+        raise ValueError(f"bounds must have one entry for each of the {d} columns, got shape {value.shape}")
     return jnp.broadcast_to(value, (d,))
 
 
@@ -152,6 +154,8 @@ def _repetition(key: Array, data: Any, truth: Any, public: Any, task: Task) -> A
     else:
         release = MECHANISMS[task.method].function(key_noise, rows, budget, bounds, config=config)
         estimate = release.mean if task.moment == "mean" else release.covariance
+        if estimate is None:
+            raise ValueError(f"{task.method} releases no {'mean' if task.moment == 'mean' else 'covariance'} as asked")
         bits, kept = release.status, {name: getattr(release, name) for name in task.keep}
     errors = jnp.stack([jnp.asarray(metric(estimate, truth)) for _, metric in task.metrics])
     return errors, bits, kept

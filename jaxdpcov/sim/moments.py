@@ -92,6 +92,8 @@ def measures(moment: str, wanted: Sequence[Any]) -> tuple[tuple[str, Callable[..
             if metric not in there:
                 raise ValueError(f"metric must be one of {', '.join(there)} for a {moment}; got {metric!r}")
             metric = (metric, there[metric])
+        if not isinstance(metric, (tuple, list)) or len(metric) != 2:
+            raise TypeError(f"a metric is a name, or a pair (name, function), got {metric!r}")
         name, function = metric
         if not callable(function):
             raise TypeError(f"metric {name!r} must be a function (estimate, truth), got {type(function).__name__}")

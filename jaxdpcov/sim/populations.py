@@ -367,7 +367,7 @@ def make(name: str, d: int | None = None, **settings: Any) -> Population:
     ValueError: population ar1 has no setting 'corelation'; did you mean 'correlation'? It has correlation, scale, mean
     """
     if name in DATA_SETS:
-        _known(name, settings, ["prepare"])
+        check_data_set(name, settings)
         rows, _ = data_set(name, **settings)
         if d is not None and d != rows.shape[1]:
             raise ValueError(f"data set {name} has {rows.shape[1]} columns, not d = {d}")
@@ -404,7 +404,7 @@ def data_set(name: str, prepare: str = "standardised") -> tuple[np.ndarray, tupl
     """
     if name not in DATA_SETS:
         raise ValueError(_unknown("data set must be", name, DATA_SETS))
-    _checks.choice("prepare", prepare, ("standardised", "powers_of_two", "none"))
+    check_data_set(name, {"prepare": prepare})
     from sklearn import datasets
 
     found = getattr(datasets, f"load_{name}")()
@@ -417,6 +417,12 @@ def data_set(name: str, prepare: str = "standardised") -> tuple[np.ndarray, tupl
     elif prepare == "powers_of_two":
         x = x / 2.0 ** np.ceil(np.log2(np.abs(x).max(axis=0)))
     return x, columns
+
+
+def check_data_set(name: str, settings: Mapping[str, Any]) -> None:
+    """ValueError for a setting that `data_set` has not."""
+    _known(name, settings, ["prepare"])
+    _checks.choice("prepare", settings.get("prepare", "none"), ("standardised", "powers_of_two", "none"))
 
 
 def _population(

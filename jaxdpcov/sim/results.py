@@ -72,9 +72,12 @@ class Repeats:
         try:
             with np.load(file, allow_pickle=False) as stored:
                 kept = {name.removeprefix("kept/"): stored[name] for name in stored.files if name.startswith("kept/")}
-                return Repeats(found.metrics, stored["errors"], stored["status"], kept, batch_size)
-        except (KeyError, ValueError, zipfile.BadZipFile):
-            raise ValueError(f"{file} is no part of a study: give another folder, or remove it") from None
+                errors, status = stored["errors"], stored["status"]
+            if errors.shape == (len(status), len(found.metrics)):
+                return Repeats(found.metrics, errors, status, kept, batch_size)
+        except (EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            pass
+        raise ValueError(f"{file} is no part of a study: give another folder, or remove it")
 
 
 @dataclasses.dataclass(frozen=True)

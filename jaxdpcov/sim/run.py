@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdpcov.mechanisms._registry import MECHANISMS
 from jaxdpcov.sim import engine, moments
 from jaxdpcov.sim.populations import Population
 from jaxdpcov.sim.results import Repeats, Results, versions, write
-from jaxdpcov.sim.study import Cell, Study
+from jaxdpcov.sim.study import Arm, Cell, Study
 
 #: Called with repetitions done and in all.
 Progress = Callable[[int, int | None], None]
@@ -85,8 +84,10 @@ def repeat(
         truth or ("population" if fresh else "sample"),
         () if method == engine.NOT_PRIVATE else tuple(keep),
     )
-    if config is None and method != engine.NOT_PRIVATE:
-        config = MECHANISMS[method].config()
+    if config is None:
+        config = Arm(method, method).config(moment)
+    elif moment == "second_moment" and getattr(config, "center", None) != "zero":
+        raise ValueError("moment='second_moment' needs a config with center='zero'")
     rows = data if fresh else jnp.asarray(data, jnp.zeros(()).dtype)
     d = data.d if fresh else rows.shape[1]
     devices = list(jax.devices() if devices is None else devices)
@@ -219,14 +220,17 @@ def _about(study: Study, folder: Path | None, batch: int | None, device: Any) ->
     if batch is not None:
         _whole("batch_size", batch)
     file = None if folder is None else folder / _ABOUT
-    if file is not None and file.exists():
-        about = json.loads(file.read_text(encoding="utf-8"))
+    begun = folder is not None and any(folder.glob("cell-*.npz"))
+    about = None if file is None or not file.exists() else _read(file)
+    if about is not None and (
+        begun or about["digest"] == study.digest()
+    ):  # one with no cells yet holds nothing to lose
         if about["digest"] != study.digest():
             raise ValueError(f"store {folder} holds another study ({about['study']['title']!r}): give another folder")
         if batch is not None and batch != about["batch_size"]:
             raise ValueError(f"batch_size must be {about['batch_size']}, with which the store {folder} was begun")
         now = versions(device)
-        if about["versions"] != now:  # said in every summary: bits may differ between the parts
+        if file is not None and about["versions"] != now:  # said in every summary: bits may differ between the parts
             about["resumed_with"] = [*(each for each in about.get("resumed_with", []) if each != now), now]
             write(file, json.dumps(about, indent=1).encode())
         return dict(about)
@@ -244,7 +248,18 @@ def _about(study: Study, folder: Path | None, batch: int | None, device: Any) ->
     }
     if file is not None and folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.glob("cell-*.npz")):
+        if begun:
             raise ValueError(f"store {folder} has cells of a study and no {_ABOUT}: give another folder")
         write(file, json.dumps(about, indent=1).encode())
     return about
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a store says of its study."""
+    try:
+        about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if {"study", "digest", "batch_size", "call_size", "versions"} <= set(about):
+            return about
+    except (ValueError, TypeError):  # no text, or no JSON
+        pass
+    raise ValueError(f"{file} says of no study: give another folder, or remove this one")

@@ -1,5 +1,6 @@
 """What a study is: mechanisms x budgets x n x d x populations, its settings checked, from Python or a file."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -54,6 +55,8 @@ class Arm:
                 )
         options = {name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()}
         if moment == "second_moment":
+            if "center" not in fields:
+                raise ValueError(f"arm {self.label!r}: {self.method} has no moment='second_moment' about the centre")
             if options.setdefault("center", "zero") != "zero":
                 raise ValueError(f"arm {self.label!r}: moment='second_moment' needs center='zero'")
         return kind(**options)
@@ -70,6 +73,13 @@ class Source:
     def is_data(self) -> bool:
         """Whether it is a set of given rows, with an n and d of its own."""
         return self.name in populations.DATA_SETS
+
+    def check(self, d: int | None) -> None:
+        """ValueError or TypeError where it cannot be made with d columns; rows of a data set are not read for it."""
+        if not self.is_data:
+            populations.make(self.name, d, **dict(self.settings))
+        else:
+            populations.check_data_set(self.name, dict(self.settings))
 
     @property
     def label(self) -> str:
@@ -152,6 +162,8 @@ class Study:
                     _whole(name, value)
         _whole("repetitions", self.repetitions)
         engine.check_key(self.seed)
+        if not isinstance(self.title, str):
+            raise TypeError(f"title must be a text, got {self.title!r}")
         if not self.arms or not self.sources:
             raise ValueError("a study needs at least one arm and one population")
         labels = [arm.label for arm in self.arms]
@@ -160,16 +172,30 @@ class Study:
         for source in self.sources:
             if source.is_data and (self.data, self.truth) != ("fixed", "sample"):
                 raise ValueError(f"{source.name} is a set of given rows: it needs data='fixed' and truth='sample'")
+            if source.is_data and {*self.n, *self.d} != {None}:
+                raise ValueError(f"{source.name} has rows and columns of its own: leave n and d out")
             if not source.is_data and (None in self.n or None in self.d):
                 raise ValueError(f"population {source.name} needs n and d")
+            source.check(min(self.d, key=lambda d: d or 0, default=None))
         self.measures()
         self.numbers()
         for arm in self.arms:
             engine.Task(arm.method, 0, (), self.moment, self.truth, self.keep)
             arm.config(self.moment)
+            takes = () if arm.method == engine.NOT_PRIVATE else MECHANISMS[arm.method].bounds
+            if takes and not isinstance(self.bounds_at(2), takes):
+                kinds = " or ".join(kind.__name__ for kind in takes)
+                raise ValueError(f"arm {arm.label!r}: {arm.method} takes {kinds}, not these bounds")
         self.bounds_at(2)
-        names = {name for cell in self.cells for name in cell.coordinates(self.budget_name)}
-        if self.x is not None and self.x not in names:
+        if not self.cells:
+            raise ValueError("a study needs at least one point: a list is empty, or all arms sit out")
+        names = {
+            name
+            for cell in self.cells
+            for name, value in cell.coordinates(self.budget_name).items()
+            if _is_number(value)
+        }
+        if self.x is not None and self.x not in list(names):
             raise ValueError(f"x must be one of {', '.join(sorted(names))}; got {self.x!r}")
 
     @staticmethod
@@ -192,9 +218,8 @@ class Study:
             if value is None and not only_data:
                 raise ValueError(f"a study of populations needs {name}")
             given[name] = (None,) if value is None else tuple(_listed(value))
-        known = {field.name for field in dataclasses.fields(Study)}
         for name in given:
-            if name not in known:
+            if name not in _settings():
                 raise ValueError(f"a study has no setting {name!r}; it has {', '.join(_settings())}")
         for name in ("metrics", "keep"):
             if name in given:
@@ -213,9 +238,14 @@ class Study:
             raise ValueError("give rho, or epsilon, or epsilon with delta")
         if "delta" in names:
             ApproxDP(1.0, self.budgets["delta"])
-        found = [float(value) for value in _listed(self.budgets[self.budget_name])]
-        for value in found:
+        found = []
+        for value in _listed(self.budgets[self.budget_name]):
+            with contextlib.suppress(ValueError):
+                value = float(value) if isinstance(value, str) else value  # YAML takes 1e-3 for a text
             _checks.positive(self.budget_name, value)
+            if np.ndim(value) != 0:
+                raise ValueError(f"{self.budget_name} must be a number or a list of numbers, got {value!r} in it")
+            found.append(float(value))
         return found
 
     def budget(self, arm: Arm, number: float) -> Any:
@@ -300,13 +330,16 @@ def _arms(given: Any) -> tuple[Arm, ...]:
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Mapping):
-        given = {method: {"method": method} for method in _listed(given)}
+        given = {_text("an arm of a list", method): {"method": method} for method in _listed(given)}
     arms = []
     for label, settings in given.items():
         settings = dict(_mapping(f"arm {label!r}", settings))
         about = {name: settings.pop(name) for name in ("method", "max_d", "pure") if name in settings}
         if about.get("max_d") is not None:
             _whole("max_d", about["max_d"])
+        _text(f"method of arm {label!r}", about.get("method", ""))
+        if not isinstance(about.get("pure", False), bool):
+            raise TypeError(f"pure of arm {label!r} must be true or false, got {about['pure']!r}")
         arms.append(Arm(label, about.pop("method", label), settings, **about))
     return tuple(arms)
 
@@ -335,6 +368,16 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a table of settings, got {type(value).__name__}")
     return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a name, got {value!r}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 def _at(name: str, value: Any, d: int) -> Any:

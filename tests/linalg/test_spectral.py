@@ -190,6 +190,12 @@ def test_gradients_are_finite_everywhere_and_a_bad_entry_gives_nan(name, dtype):
     assert np.isnan(value[:3]).all() and np.isfinite(value[3:]).all() and np.isfinite(slope[3:]).all()
 
 
+def test_a_matrix_whose_norm_is_the_ceiling_lies_on_it():
+    for a, floor in (([[1.5]], 0.0), ([[1.5, 0.0], [0.0, 0.0]], -1.0)):
+        slopes = jax.grad(lambda a, high: linalg.psd_project(a, floor, high)[0, 0], (0, 1))(jnp.array(a), 1.5)  # noqa: B023
+        assert (float(slopes[0][0, 0]), float(slopes[1])) == (0.5, 0.5)
+
+
 def test_derivatives_in_floor_ceiling_and_exponent():
     a = jnp.asarray(symmetric(14, 6) * 2)
     w = jnp.asarray(symmetric(15, 6))

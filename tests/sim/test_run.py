@@ -188,9 +188,42 @@ def test_a_store_serves_its_own_study_at_its_own_batch_size(tmp_path: Path) -> N
     (store / "cell-00000.npz").write_bytes(b"something else")
     with pytest.raises(ValueError, match="no part of a study"):
         sweep(study, store=store)
+    (store / "cell-00000.npz").write_bytes(b"")  # what a crash of the machine may leave
+    with pytest.raises(ValueError, match="no part of a study"):
+        sweep(study, store=store)
+    np.savez(store / "cell-00000.npz", errors=np.zeros((11, 3)), status=np.zeros(11, np.int32))
+    with pytest.raises(ValueError, match="no part of a study"):
+        sweep(study, store=store)
+    said = (store / "study.json").read_text()
+    for text in ("", "{}", "[]"):
+        (store / "study.json").write_text(text)
+        with pytest.raises(ValueError, match=r"study\.json says of no study"):
+            sweep(study, store=store)
+    (store / "study.json").write_text(said)
     (store / "study.json").unlink()
     with pytest.raises(ValueError, match="has cells of a study"):
         sweep(study, store=store)
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_a_store_without_cells_is_free_for_another_study(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "arms": ["not_private"], "n": 40, "rho": 1.0}
+    wide = Study.of({**settings, "bounds": {"lower": [0, 0, 0], "upper": 1}})
+    with pytest.raises(ValueError, match="one entry for each of the 2 columns"):
+        sweep(wide, store=tmp_path, batch_size=2)
+    study = Study.of(settings)
+    assert same(sweep(study, store=tmp_path, batch_size=2), sweep(study, batch_size=2))
+
+
+def test_the_second_moment_is_compared_with_that_of_a_release_about_the_centre() -> None:
+    off, about = make("identity", 2, mean=0.7), {"n": 40, "moment": "second_moment", "repetitions": 2, "batch_size": 1}
+    found = repeat("gaussian", off, ZCDP(1e9), BALL, truth="sample", **about)  # type: ignore[arg-type]
+    assert np.max(found.errors) < 0.1 * np.linalg.norm(np.full((2, 2), 0.49)), "that of the covariance"
+    with pytest.raises(ValueError, match="center='zero'"):
+        repeat("gaussian", off, ZCDP(1.0), BALL, config=GaussianConfig(), **about)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="releases no mean"):
+        repeat("gaussian", off, ZCDP(1.0), BALL, config=GaussianConfig(center="zero"), n=40, repetitions=2,
+               moment="mean", metrics=["l2"], batch_size=1)  # fmt: skip
 
 
 SCRIPT = """

@@ -52,7 +52,8 @@ def test_bounds_may_go_with_the_number_of_columns() -> None:
     ball = of().bounds_at(9)
     assert isinstance(ball, L2Bounds) and ball.radius == pytest.approx(6.0)
     assert isinstance(of(bounds={"lower": -1, "upper": 1}).bounds_at(2), BoxBounds)
-    spectrum = of(bounds={"spectrum_lower": 1, "spectrum_upper": "3 * d", "mean_radius": 2}).bounds_at(4)
+    wide = {"spectrum_lower": 1, "spectrum_upper": "3 * d", "mean_radius": 2}
+    spectrum = of(arms=["coinpress_gaussian"], bounds=wide).bounds_at(4)
     assert isinstance(spectrum, SpectrumBounds) and (spectrum.upper, spectrum.mean_radius) == (12.0, 2)
 
 
@@ -101,6 +102,30 @@ WRONG = {
     ),
     "repetitions": ({"repetitions": True}, "repetitions must be"),
     "a seed": ({"seed": 0.5}, "seed must be"),
+    "n of a data set": ({"population": "iris", "data": "fixed", "truth": "sample"}, "leave n and d out"),
+    "a setting of a data set": (
+        {"population": {"name": "iris", "scale": 2.0}, "data": "fixed", "truth": "sample", "n": None, "d": None},
+        "no setting 'scale'",
+    ),
+    "a setting of a population": ({"population": {"name": "ar1", "correlation": 2.0}}, "correlation must satisfy"),
+    "bounds that an arm does not take": ({"arms": ["coinpress_mean"]}, "takes SpectrumBounds"),
+    "an empty list": ({"n": []}, "at least one point"),
+    "arms that all sit out": ({"arms": {"gaussian": {"max_d": 1}}}, "at least one point"),
+    "an axis without numbers": ({"x": "arm"}, "x must be one of correlation, d, n, rho"),
+    "a list of axes": ({"x": ["n"]}, "x must be one of"),
+    "rho that is true": ({"rho": True}, "rho must be a number"),
+    "rho in words": ({"rho": "half"}, "rho must be a number"),
+    "rho in a list in a list": ({"rho": [[0.5]]}, "rho must be a number"),
+    "pure in words": ({"arms": {"laplace": {"pure": "no"}}}, "must be true or false"),
+    "a table in a list of arms": ({"arms": [{"method": "gaussian"}]}, "must be a name"),
+    "a list of methods in an arm": ({"arms": {"a": {"method": ["gaussian"]}}}, "must be a name"),
+    "a number for a metric": ({"metrics": 3}, "a metric is a name"),
+    "a title": ({"title": 3}, "title must be"),
+    "a field that is no setting": ({"sources": "identity"}, "no setting 'sources'"),
+    "a moment that an arm has not": (
+        {"arms": ["product_mean"], "bounds": {"lower": 0, "upper": 1}, "moment": "second_moment"},
+        "no moment='second_moment'",
+    ),
 }
 
 
@@ -145,6 +170,16 @@ def test_files_of_all_kinds_are_one_study(kind: str, tmp_path: Any) -> None:
     file.write_text("[" * 3)
     with pytest.raises(ValueError, match=f"a.{kind}: "):
         read_study(file)
+
+
+def test_a_number_in_a_text_is_a_budget_as_yaml_reads_some_so() -> None:
+    assert of(rho=["1e-3", 0.5]).numbers() == [1e-3, 0.5]
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Any) -> None:
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"bad\.toml: no text"):
+        read_study(tmp_path / "bad.toml")
 
 
 def test_a_study_by_a_wrong_name_is_told_the_right_one() -> None:
