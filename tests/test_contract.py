@@ -80,7 +80,9 @@ def test_jit_is_the_plain_call(example: Example) -> None:
     """Inside a caller's jit, data and settings closed over or passed, the result is that of the plain call."""
     arguments = inputs(example)
     inside = jax.jit(lambda key_, x, *public: (cases.call(example, key_, x, *public), jnp.sum(x)))
-    cases.assert_same(inside(*arguments)[0], run(example, *arguments))
+    # Called plainly, pace and auto are several programs, whose rounding their solver magnifies.
+    rtol = 1e-10 if example.mechanism.name in ("auto", "pace") else 1e-12
+    cases.assert_same(inside(*arguments)[0], run(example, *arguments), rtol=rtol)
 
 
 @pytest.mark.parametrize("example", [e for e in SEVERAL if e in ONE or isinstance(e.budget, ZCDP)], ids=str)

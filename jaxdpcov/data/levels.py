@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdpcov.data import clip
+from jaxdpcov.linalg import eigenvalues
 
 #: Levels between a radius and its half. Noise goes with the square of the radius: four of them leave at most 1.41
 #: times the noise of the best radius, 1.19 on average; one would leave 4 and 2.
@@ -32,10 +33,14 @@ class Masses(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Sums over rows clipped at a radius and divided by it: second (d, d), first (d,)."""
+    """Sums over rows clipped at a radius and divided by it: second (d, d), first (d,).
+
+    spectrum: (d,) the eigenvalues of `second` as `linalg.eigenvalues.eigh_masked` has them, where they are known.
+    """
 
     second: Any
     first: Any
+    spectrum: Any = None
 
 
 def count(dtype: Any) -> int:
@@ -115,9 +120,11 @@ def moments_by_level(x: jax.Array, weights: Any, frame: clip.Frame, which: Any) 
     return whole, sphere
 
 
-def table(by_level: tuple[Moments, Moments]) -> Moments:
-    """(K+1, d, d) and (K+1, d): `Moments` at the radii of K successive levels and of the next, from `moments_by_level`.
+@jax.jit
+def table(by_level: tuple[Moments, Moments], live: jax.Array) -> Moments:
+    """`Moments` with spectra at the radii of K successive levels and the next, K + 1 in all, from `moments_by_level`.
 
+    live: (d,) booleans, the columns that are not constant.
     At the radius of level t, longer rows (levels j < t) are on the sphere, and the others count 2^((t-j)/4) of their
     own level's unit in the first moment, the square of that in the second.
     """
@@ -131,7 +138,9 @@ def table(by_level: tuple[Moments, Moments]) -> Moments:
         at = functools.partial(jnp.tensordot, axes=1, precision="highest")
         return at(inside, inner) + at(outside, outer)
 
-    return Moments(sums(2, whole.second, sphere.second), sums(1, whole.first, sphere.first))
+    second = sums(2, whole.second, sphere.second)
+    spectrum = jax.lax.map(lambda one: eigenvalues.eigh_masked(one, live)[0], second)
+    return Moments(second, sums(1, whole.first, sphere.first), spectrum)
 
 
 def half_differences(first: jax.Array, second: jax.Array, frame: clip.Frame) -> jax.Array:

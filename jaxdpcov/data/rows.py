@@ -125,7 +125,7 @@ class Rows:
         top, last = (held[0], held[-1]) if held.size else (0, 0)
         parts = run(levels.moments_by_level, frame, jnp.arange(top, last + 1))
         n = jnp.asarray(self.count(), self.dtype)
-        return LevelTable(frame, sums, levels.table(parts), jnp.asarray(top, jnp.int32), n)
+        return LevelTable(frame, sums, levels.table(parts, frame.live), jnp.asarray(top, jnp.int32), n)
 
 
 @record()
@@ -233,8 +233,9 @@ class LevelTable(Rows):
         # Above the top level no row is clipped; below the last one all are on the sphere.
         first = levels.radius(jnp.maximum(-at, 0), self.dtype)
         inner, last = jnp.maximum(at, 0), self.moments.first.shape[0] - 1
-        second, mean = (part[jnp.minimum(inner, last)] for part in self.moments)
-        return self._checked(frame, levels.Moments(second * first * first, mean * first))
+        second, mean, spectrum = (part[jnp.minimum(inner, last)] for part in self.moments)
+        square = first * first
+        return self._checked(frame, levels.Moments(second * square, mean * first, spectrum * square))
 
     def reduce_pairs(self, f: BlockSum, key: jax.Array, *args: Any) -> Any:
         """Raises: each key pairs the rows anew."""

@@ -135,9 +135,11 @@ class Scales(_steps.Scales):
         off = self.off_weight()
         return noise.symmetric_gaussian(key, value, sensitivity=bound, rho=cost, off=off, mask=mask, what=what)
 
-    def clipped_spectrum(self, key: jax.Array, second: jax.Array, cost: Any, radius: Any) -> tuple[Any, Any]:
+    def clipped_spectrum(self, key: jax.Array, sums: levels.Moments, cost: Any, radius: Any) -> tuple[Any, Any]:
         """Noise on the sorted eigenvalues of sum w w^T; those of constant columns come first and are known to be 0."""
-        exact, _ = eigenvalues.eigh_masked(second, self.frame.live)
+        exact = sums.spectrum
+        if exact is None:
+            exact, _ = eigenvalues.eigh_masked(sums.second, self.frame.live)
         bound = self.spectrum_bound(radius)
         return self.vector(key, exact, (bound / self.slack,) * 2, cost, "eigenvalues of sum of w w^T")
 
@@ -228,7 +230,7 @@ def finish(
     if choice.form == "gaussian":
         parts.append(entry)
     else:
-        noisy, spectrum_entry = scales.clipped_spectrum(key_spectrum, sums.second, spectrum_cost, choice.radius)
+        noisy, spectrum_entry = scales.clipped_spectrum(key_spectrum, sums, spectrum_cost, choice.radius)
         spectrum = scaled(noisy, to_second, eigenvalues.of_columns(live))
         parts.extend([entry, spectrum_entry] if choice.form == "separate" else [_joint(scales, entry, cost)])
     if choice.form == "separate":

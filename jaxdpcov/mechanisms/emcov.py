@@ -109,7 +109,7 @@ def _finish(
         mean = measured["mean"] = _ball.scaled(noisy, 1.0 / opened.count, live)
         parts.append(entry)
     spectrum_cost, direction_cost = split(cost, (config.spectrum, 1.0 - config.spectrum))
-    noisy, entry = scales.clipped_spectrum(key_spectrum, sums.second, spectrum_cost, jnp.ones_like(n))
+    noisy, entry = scales.clipped_spectrum(key_spectrum, sums, spectrum_cost, jnp.ones_like(n))
     spectrum = measured["eigenvalues"] = _ball.scaled(noisy, to_second, eigenvalues.of_columns(live))
     parts.append(entry)
     basis, drawn = directions.exponential_directions(
