@@ -169,7 +169,7 @@ def _features(release: Release, features: Sequence[str | int] | None, c: tuple[i
 def _known_level(release: Release, needed: bool) -> Any:
     """The noise's std, None where it is neither known nor needed."""
     try:
-        return _noise.level(release, 'floor="noise"')
+        return _noise.level(release, 'floor="noise" (a number will do, too)')
     except ValueError:
         if needed:
             raise

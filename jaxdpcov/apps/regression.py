@@ -123,7 +123,11 @@ def regression(
     def one(release: Release, covariance: jax.Array, center: jax.Array) -> Any:
         known = _stated(release)
         # Without a ridge of its own the level is needed; else it serves the standard deviations alone.
-        std = _noise.level(release, 'ridge="noise"') if ridge is None or known is not None else None
+        std = (
+            _noise.level(release, 'ridge="noise" (a number will do, too)')
+            if ridge is None or known is not None
+            else None
+        )
         live = jnp.asarray(release.scale) != 0
         found = known if known is not None and known.joint else None
         return _solve(covariance, center, std, ridge, found, live, jnp.asarray(release.n, covariance.dtype), x, y)

@@ -98,7 +98,7 @@ def whitening(release: Release, method: str = "zca", *, floor: Any = "noise", me
     center = _noise.centre(release, mean)
 
     def one(release: Release, covariance: jax.Array) -> Any:
-        std = _noise.level(release, "the floor") if floor is None else None
+        std = _noise.level(release, 'floor="noise" (a number will do, too)') if floor is None else None
         return _map(covariance, std, floor, jnp.asarray(release.scale) != 0, method)
 
     matrix, inverse, used, definite = _noise.lanes(one, release, covariance)

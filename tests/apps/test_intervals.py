@@ -23,6 +23,7 @@ from jaxdpcov import (
     gaussian,
     laplace,
     pace,
+    product_mean,
 )
 from jaxdpcov.apps import _noise, intervals
 from jaxdpcov.apps.intervals import (
@@ -272,6 +273,8 @@ def test_what_each_mechanism_measures() -> None:
         precision_interval(press)
     with pytest.raises(ValueError, match="has no mean of its own"):
         mean_interval(press)
+    with pytest.raises(ValueError, match="product_mean truncates rows"):
+        mean_interval(product_mean(jax.random.key(0), x, ZCDP(5.0), box))
     with pytest.raises(ValueError, match="emcov measures no entry of the second moment, which an interval needs"):
         covariance_interval(emcov(jax.random.key(0), x, PureDP(5.0), box))
 
