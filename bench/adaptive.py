@@ -125,8 +125,8 @@ def many_releases(n: int, d: int, releases: int, repeats: int) -> list[str]:
         "",
         f"The compiled program of the releases from the table has {says[found['from the table']]} with a dimension of "
         f"{n:,}, so that no pass over rows is left in it; that from the rows has {says[found['from the rows']]} of it. "
-        f"The table holds {table.moments.first.shape[0]} radii with the spectra of their second moments, so that a release "
-        "takes one eigh, of the noisy second moment.",
+        f"The table holds {table.moments.first.shape[0]} radii with the spectra of their second moments, so that a "
+        "release takes one eigh, of the noisy second moment.",
         "",
     ]
 

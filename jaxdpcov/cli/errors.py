@@ -12,6 +12,7 @@ from types import TracebackType
 from jaxdpcov.data.cells import DataError
 
 USER, INTERNAL, INTERRUPTED = 2, 1, 130
+_EXHAUSTED = "RESOURCE_EXHAUSTED"
 
 #: Python's keywords and the flags that stand for them, for messages of the library.
 _FLAGS = {
@@ -84,7 +85,8 @@ def describe(error: Exception) -> tuple[str, int]:
         return with_flags(str(error)), USER
     if isinstance(error, OSError) and error.strerror:  # the system's words and a path: no data
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}", INTERNAL
-    if isinstance(error, MemoryError):
+    # Of jaxlib, which has no class for it; its text begins with the code.
+    if isinstance(error, MemoryError) or (type(error).__name__ == "JaxRuntimeError" and _EXHAUSTED in str(error)):
         return "out of memory", INTERNAL
     return (
         f"internal error, {type(error).__name__} {_place(error.__traceback__)}; its text is not shown because it "

@@ -39,6 +39,7 @@ def command(
     """
     import jax
 
+    jax.config.update("jax_enable_x64", True)
     if devices is not None:
         if devices < 1:
             raise UserError("--devices must be at least 1")

@@ -197,10 +197,13 @@ def ar1(d: int, *, correlation: float = 0.5, scale: float = 1.0, mean: Any = 0.0
 
 
 def spiked(
-    d: int, *, spikes: int = 3, size: float = 10.0, seed: int = 0, scale: float = 1.0, mean: Any = 0.0
+    d: int, *, spikes: int | None = None, size: float = 10.0, seed: int = 0, scale: float = 1.0, mean: Any = 0.0
 ) -> Population:
-    """Normal with covariance scale^2 (I + size V V^T), V having `spikes` random orthonormal columns."""
+    """Normal with covariance scale^2 (I + size V V^T), V having `spikes` (3, at most d) random orthonormal columns."""
+    spikes = min(3, d) if spikes is None else spikes
     _whole("spikes", spikes, 0)
+    if spikes > d:
+        raise ValueError(f"spikes must be at most d = {d}, got {spikes}")
     _checks.between("size", size, -1.0, np.inf)
     v = _basis(d, seed)[:, :spikes]
     return normal(np.eye(d) + size * v @ v.T, mean, scale=scale)

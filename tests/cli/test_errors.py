@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import pytest
 import typer
 
@@ -54,6 +55,8 @@ def test_data_errors_and_the_systems_own_words_are_shown() -> None:
     assert errors.describe(raised("raise DataError('row 3 is short')", "elsewhere")) == ("row 3 is short", 2)
     assert errors.describe(OSError(28, "No space left on device")) == ("No space left on device", 1)
     assert errors.describe(MemoryError()) == ("out of memory", 1)
+    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 918273645 bytes")
+    assert errors.describe(exhausted) == ("out of memory", 1)
 
 
 def test_the_line_stays_one_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,6 +151,7 @@ REFUSED = {
     "d of a set": (("iris", 3), {}, "4 columns"),
     "a correlation": (("ar1", 3), {"correlation": 1.0}, "correlation must"),
     "tails": (("student_t", 3), {"freedom": 2.0}, "freedom must"),
+    "spikes": (("spiked", 2), {"spikes": 3}, "at most d"),
     "edges": (("sparse_ggm", 3), {"edges": 4}, "at most"),
     "a scale": (("ar1", 3), {"scale": np.nan}, "scale must be finite"),
     "a mean": (("ar1", 3), {"mean": [1.0, 2.0]}, "mean must"),
