@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdpcov as dp
-from jaxdpcov.apps import intervals
+from jaxdpcov.apps import intervals, inverses
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "results" / "intervals.md"
 LEVEL, N, D = 0.95, 1000, 4
@@ -115,8 +115,8 @@ def population(releases: int) -> list[str]:
     wanted = {
         "covariances": (intervals.covariance_interval, truth),
         "means": (intervals.mean_interval, np.zeros(D)),
-        "precision": (intervals.precision_interval, inverse),
-        "partial correlations": (intervals.partial_correlation_interval, partial),
+        "precision": (inverses.precision_interval, inverse),
+        "partial correlations": (inverses.partial_correlation_interval, partial),
     }
     shares: dict[str, list[str]] = {name: [] for name in wanted}
     for n, rho in ((200, 2e3), (2000, 20.0), (2000, 1.0)):
@@ -165,7 +165,7 @@ def discoveries(releases: int) -> list[str]:
             for method in ("bh", "by"):
                 false = []
                 for single in singles:
-                    found = intervals.edges(single, level, method=method)
+                    found = inverses.edges(single, level, method=method)
                     wrong = [abs(int(e.first[1:]) - int(e.second[1:])) != 1 for e in found]
                     false.append(np.mean(wrong) if wrong else 0.0)
                     if method == "bh":
@@ -173,7 +173,7 @@ def discoveries(releases: int) -> list[str]:
                 rates[method] = float(np.mean(false))
                 rates[method + "_error"] = float(np.std(false) / releases**0.5)
             trusted = sum(
-                bool(np.isfinite(np.asarray(intervals.precision_interval(single).std)[0, 0])) for single in singles
+                bool(np.isfinite(np.asarray(inverses.precision_interval(single).std)[0, 0])) for single in singles
             )
             cells = [f"{rates[m]:.3f} +- {rates[m + '_error']:.3f}" for m in ("bh", "by")]
             lines.append(

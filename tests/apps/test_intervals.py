@@ -25,15 +25,9 @@ from jaxdpcov import (
     pace,
     product_mean,
 )
-from jaxdpcov.apps import _noise, intervals
-from jaxdpcov.apps.intervals import (
-    covariance_interval,
-    edges,
-    mean_interval,
-    partial_correlation_interval,
-    precision_interval,
-    variance_interval,
-)
+from jaxdpcov.apps import _noise, intervals, inverses
+from jaxdpcov.apps.intervals import covariance_interval, mean_interval, variance_interval
+from jaxdpcov.apps.inverses import edges, partial_correlation_interval, precision_interval
 
 LOWER, UPPER = np.array([-1.0, 0.0, 3.0, -2.0]), np.array([1.0, 4.0, 3.0, 2.0])
 BOX, N = Bounds.box(LOWER, UPPER), 400
@@ -230,7 +224,7 @@ def test_propagation_is_the_numerical_derivative() -> None:
         total += (slope * np.array(made.mean.std)[j]) ** 2
     slope = (function(second / (1 + h), mean / (1 + h)) - function(second / (1 - h), mean / (1 - h))) / (2 * h)
     total += (slope * float(made.count.std) / n) ** 2
-    ours = _noise.propagate(lambda c: intervals._precision(c, live), made)
+    ours = _noise.propagate(lambda c: inverses._precision(c, live), made)
     np.testing.assert_allclose(np.array(ours)[np.ix_(LIVE, LIVE)], np.sqrt(total), rtol=1e-5)
 
 
