@@ -27,7 +27,7 @@ from jaxdpcov.data import clip
 from jaxdpcov.mechanisms import _steps
 from jaxdpcov.privacy import accounting, sensitivity
 
-D, DRAWS, DELTA, CONFIDENCE = 4, 6000, 0.05, 1 - 1e-5
+D, DRAWS, DELTA, CONFIDENCE = 4, 20_000, 0.05, 1 - 1e-5
 
 
 class Pair(NamedTuple):

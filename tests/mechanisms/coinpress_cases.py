@@ -33,7 +33,8 @@ def draws(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def symmetric_draws(d: int, kind: str) -> np.ndarray:
-    upper = np.triu(draws((d, d)))
+    upper = np.zeros((d, d))
+    upper[np.triu_indices(d)] = draws((d * (d + 1) // 2,))
     whole = upper + np.triu(upper, 1).T
     return np.where(np.eye(d, dtype=bool), whole, whole * (0.5**0.5 if kind == "goe" else 1.0))
 

@@ -49,7 +49,7 @@ def test_no_two_factorisations_of_a_release_are_independent(name: str) -> None:
         return mechanism(key, x, ZCDP(0.5), bounds, config=config)
 
     steps, free = independent_factorisations(jax.vmap(one), jax.random.split(jax.random.key(0), 3))
-    assert steps >= 3 and free == 0
+    assert steps >= 2 and free == 0
 
 
 def variation(estimate: Any, truth: Any) -> Any:

@@ -111,10 +111,12 @@ def test_a_target() -> None:
     np.testing.assert_allclose(found.n, 500 * math.sqrt(found.budget / 0.1), rtol=1e-2)
     more = planned(found.n, methods=["gaussian"])["gaussian"]
     assert 0.8 * 0.01 < more.error < 1.2 * 0.01
-    pure = planned(budget=PureDP(1.0), methods=["laplace"], target=0.05)
+    # Each budget has noise of its own: 64 repetitions leave a band of 7% about an error, 16 one of 14%.
+    laplace: dict[str, Any] = {"methods": ["laplace"], "repetitions": 64}
+    pure = planned(budget=PureDP(1.0), target=0.05, **laplace)
     assert pure.unit == "epsilon" and "epsilon for target" in str(pure)
     wanted = pure["laplace"].budget
-    assert wanted is not None and 0.8 < planned(budget=PureDP(wanted), methods=["laplace"])["laplace"].error / 0.05 <= 1
+    assert wanted is not None and 0.8 < planned(budget=PureDP(wanted), **laplace)["laplace"].error / 0.05 <= 1
 
 
 def test_targets_out_of_reach() -> None:
