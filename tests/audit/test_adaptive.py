@@ -67,7 +67,7 @@ def found(mechanism: Any, config: Any, pair: Any, budget: Any, draws: int = 20_0
 def test_no_attack_beats_the_claim(name: str, pure: bool) -> None:
     """False alarms at 1e-4 for each; the attack itself has power, as the bound is not near 0."""
     claim = EPSILON if pure else epsilon_of_rho(RHO, DELTA)
-    # Under a pure budget 8,000 draws leave too little power: one of six keys has a bound of 0, at 20,000 all exceed 0.2.
+    # Under a pure budget 8,000 draws have too little power: one of six keys has a bound of 0, at 20,000 none below 0.2.
     lower = found(*CASES[name], *((PureDP(EPSILON), 20_000) if pure else (ZCDP(RHO), 8_000)))
     assert lower <= claim
     assert lower > 0.05 * claim
