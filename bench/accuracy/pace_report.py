@@ -104,6 +104,7 @@ def errors_table(found: dict[tuple[str, float], Errors], metric: int) -> list[st
                 shown.append("")
                 continue
             mean, band = mean_and_band(cell[method], metric)
+            band = band if band > 1e-4 * mean else 0.0  # errors are kept to five digits
             shown.append(f"{mean:.3g} ± {band:.1g}" if np.isfinite(mean) else "inf")
         lines.append(f"| {name} | {rho:g} | {' | '.join(shown)} |")
     return [*lines, ""]
