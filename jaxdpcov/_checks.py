@@ -4,7 +4,8 @@ Public numbers raise where they are concrete. Where they are traced nothing can 
 uses them fails closed (NaN result and a status); a check here lets tracers and JAX's sentinels pass.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -56,6 +57,20 @@ def finite(name: str, value: Any) -> None:
     seen = concrete(name, value)
     if seen is not None and not np.all(np.isfinite(seen)):
         raise ValueError(f"{name} must be finite, got {_show(value)}")
+
+
+def whole(name: str, value: Any, least: int = 1, most: float = np.inf) -> None:
+    """Raise unless `value` is a whole number (no bool) with least <= value <= most."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {_show(value)}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}")
+
+
+def hint(value: Any, allowed: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message about an unknown name: the closest of those allowed, if one is close."""
+    close = difflib.get_close_matches(str(value), list(allowed), n=1)
+    return f"; did you mean {close[0]!r}?" if close else otherwise
 
 
 def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:

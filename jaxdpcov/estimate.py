@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -194,8 +193,7 @@ def check_budget(*, rho: Any = None, epsilon: Any = None, delta: Any = None) -> 
 
 def _mechanism(method: str) -> Mechanism:
     if method not in MECHANISMS:
-        close = difflib.get_close_matches(str(method), MECHANISMS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = _checks.hint(method, MECHANISMS)
         raise ValueError(f"method must be one of {', '.join(MECHANISMS)}; got {method!r}{hint}")
     return MECHANISMS[method]
 

@@ -1,4 +1,4 @@
-"""Which mechanisms of the registry apply to a budget, bounds and a relation, with which config, and else why not."""
+"""Which mechanisms of the registry apply to a budget, bounds and a relation, and else why not."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from jaxdpcov._records import build
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.mechanisms._registry import Mechanism
 from jaxdpcov.privacy.budget import ZCDP, PureDP
@@ -36,16 +35,14 @@ def config_for(mechanism: Mechanism, options: Mapping[str, Any]) -> Any:
     return mechanism.config(**{name: value for name, value in options.items() if name in fields})
 
 
-def shape_of(mechanism: Mechanism, n: int, d: int, budget: Any, bounds: Any, config: Any) -> tuple[Any, Any]:
-    """The release's shapes and the config as the host settles it, from n rows of d columns that hold nothing.
+def shape_of(mechanism: Mechanism, n: int, d: int, budget: Any, bounds: Any, config: Any) -> Any:
+    """The release's shapes, from n rows of d columns that hold nothing.
 
     Raises what the mechanism raises for such public arguments. Nothing is compiled.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     rows = jax.ShapeDtypeStruct((n, d), jax.numpy.zeros(()).dtype)
-    found = jax.eval_shape(lambda key, rows: mechanism.function(key, rows, budget, bounds, config=config), key, rows)
-    settled = {name: getattr(found.config, name) for name in type(config)._static_fields}
-    return found, build(type(config), vars(config) | settled)
+    return jax.eval_shape(lambda key, rows: mechanism.function(key, rows, budget, bounds, config=config), key, rows)
 
 
 def check_budget(budget: Any) -> ZCDP | PureDP:

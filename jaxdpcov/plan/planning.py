@@ -1,7 +1,6 @@
 """`plan`: predicted errors of all mechanisms that apply, ranked, and the budget or n that reaches a wanted error."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from jaxdpcov.plan import applies, closed, simulate
 from jaxdpcov.plan import assumed as assumptions
 from jaxdpcov.plan.result import Forecast, Plan
 from jaxdpcov.privacy.budget import PureDP
+from jaxdpcov.sim import engine
 
 #: Beyond these a plan is not made: numbers of rows must be exact floats, and d x d matrices fit into memory.
 MOST_ROWS, MOST_COLUMNS = 10**15, 10_000
@@ -91,10 +91,10 @@ def plan(
     >>> found.best, found.excluded
     ('gaussian', {'laplace': 'is pure DP: needs PureDP(epsilon)'})
     """
-    _whole("n", n, 1, MOST_ROWS)
-    _whole("d", d, 1, MOST_COLUMNS)
-    _whole("repetitions", repetitions, 2)
-    _whole("seed", seed, 0, 2**63 - 1)
+    _checks.whole("n", n, 1, MOST_ROWS)
+    _checks.whole("d", d, 1, MOST_COLUMNS)
+    _checks.whole("repetitions", repetitions, 2)
+    _checks.whole("seed", seed, 0, 2**63 - 1)
     if not isinstance(bounds, Bounds):
         raise TypeError(f"bounds must be Bounds.box, Bounds.l2 or Bounds.spectrum, got {type(bounds).__name__}")
     _checks.choice("relation", relation, ("replace", "add_remove"))
@@ -134,8 +134,7 @@ class _Run:
         self.n, self.d, self.bounds, self.budget = n, d, bounds, budget
         self.population, self.metric, self.repetitions = population, metric, repetitions
         self.rows = simulate.rows_for(n, d, bounds)
-        self.key, self.numbers = jax.random.key(seed), np.arange(repetitions)
-        self.scale = simulate.units(bounds, d)
+        self.seed = seed
 
     def at(self, factor: float) -> Any:
         """The budget with rho times `factor` (epsilon times its root)."""
@@ -146,12 +145,11 @@ class _Run:
     def simulated(self, mechanism: Mechanism, config: Any, factor: float) -> np.ndarray:
         """(R,) errors at a multiple of rho."""
         budget = simulate.scaled_budget(self.at(factor), self.n, self.rows)
-        _, settled = applies.shape_of(mechanism, self.rows, self.d, budget, self.bounds, config)
-        made = simulate.errors(
-            mechanism.name, self.key, self.numbers, self.population, budget, self.bounds, settled, self.scale,
-            self.rows, self.metric,
-        )  # fmt: skip
-        return np.asarray(made)
+        return self._errors(mechanism.name, budget, config)
+
+    def _errors(self, method: str, budget: Any, config: Any, truth: str = "sample") -> np.ndarray:
+        about = (self.population, budget, self.bounds, config, self.rows, self.metric)
+        return simulate.errors(method, self.seed, self.repetitions, *about, truth=truth)
 
     def noise(self, mechanism: Mechanism, config: Any, factor: float) -> float | None:
         return closed.noise(
@@ -162,8 +160,8 @@ class _Run:
         """The mean error of the rows' own moments at n, from that at the number of rows drawn; NaN where too large."""
         if simulate.seconds("", self.d, self.repetitions) > PATIENCE:
             return math.nan
-        made = simulate.sampling(self.key, self.numbers, self.population, self.scale, self.rows, self.metric)
-        return float(np.mean(np.asarray(made))) * math.sqrt(self.rows / self.n)
+        made = self._errors(engine.NOT_PRIVATE, self.budget, None, truth="population")
+        return float(np.mean(made)) * math.sqrt(self.rows / self.n)
 
 
 def _forecast(run: _Run, mechanism: Mechanism, relation: str, target: float | None, *, asked: bool) -> Forecast | str:
@@ -174,7 +172,7 @@ def _forecast(run: _Run, mechanism: Mechanism, relation: str, target: float | No
     try:
         config = applies.config_for(mechanism, {"relation": relation})
         small = min(run.rows, 2 * run.d + 2)
-        about, _ = applies.shape_of(mechanism, max(small, min(run.rows, 2)), run.d, run.budget, run.bounds, config)
+        about = applies.shape_of(mechanism, max(small, min(run.rows, 2)), run.d, run.budget, run.bounds, config)
     except (ValueError, TypeError) as error:
         return str(error).splitlines()[0]
     if run.metric == "mean" and about.mean is None:
@@ -253,8 +251,7 @@ def _names(methods: Sequence[str] | None) -> list[str]:
         raise TypeError(f"methods must be a list of names, such as [{methods!r}]")
     for name in methods:
         if name not in MECHANISMS:
-            close = difflib.get_close_matches(str(name), MECHANISMS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = _checks.hint(name, MECHANISMS)
             raise ValueError(f"methods must be among {', '.join(MECHANISMS)}; got {name!r}{hint}")
     if not methods:
         raise ValueError("methods must hold at least one name")
@@ -279,10 +276,3 @@ def _checked(bounds: Any, d: int) -> Any:
     if isinstance(bounds, BoxBounds) and np.all(np.asarray(bounds.lower) == np.asarray(bounds.upper)):
         raise ValueError("bounds leave every column constant: there is nothing to plan")
     return bounds
-
-
-def _whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
-    if value > most:
-        raise ValueError(f"{name} must be at most {most}")

@@ -1,10 +1,10 @@
 """The method that `estimate` takes unless one is named: a table made from plans, read from public inputs alone."""
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdpcov import _checks
 from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.mechanisms._registry import MECHANISMS, Mechanism
 from jaxdpcov.plan import applies
@@ -57,8 +57,7 @@ def choose(budget: type, bounds: Any, options: Mapping[str, Any]) -> tuple[Mecha
     for name in options:
         known = dict.fromkeys(field.name for each in ORDER[kind, budget] for field in _fields(each))
         if name not in known and name != "relation":
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "; name one with method="
+            hint = _checks.hint(name, known, "; name one with method=")
             raise ValueError(f"no method for {_NAMES[kind]} and {_BUDGETS[budget]} takes {name}{hint}")
     # A mechanism that has all the options, and refuses a value, says more than one that has them not.
     told = next((each for each in refused if " has no option " not in str(each)), refused[0])

@@ -1,6 +1,7 @@
-"""Errors of a mechanism on rows of an assumed population: all repetitions in one compiled program."""
+"""Errors of a mechanism on rows of an assumed population, as a study of `sim` has them."""
 
-import functools
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,8 +10,8 @@ import numpy as np
 
 from jaxdpcov import metrics
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
-from jaxdpcov.mechanisms._registry import MECHANISMS
 from jaxdpcov.privacy.budget import ZCDP, PureDP
+from jaxdpcov.sim import engine, moments
 from jaxdpcov.sim.populations import Population
 
 Array = jax.Array
@@ -52,63 +53,45 @@ def units(bounds: Any, d: int) -> np.ndarray:
     return np.full(d, float(bounds.radius)) if isinstance(bounds, L2Bounds) else np.ones(d)
 
 
-def measure(metric: str, covariance: Any, mean: Any, true_covariance: Array, true_mean: Array, scale: Array) -> Array:
-    """The error of a covariance or mean in that metric."""
-    if metric == "mean":
-        return jnp.linalg.norm(mean - true_mean)
-    if metric == "scaled":
-        both = scale[:, None] * scale[None, :]
-        return metrics.frobenius(covariance / both, true_covariance / both)
-    if metric == "relative":
-        return metrics.frobenius(covariance, true_covariance) / jnp.linalg.norm(true_covariance)
-    if metric == "mahalanobis":
-        return metrics.mahalanobis(covariance, true_covariance, floor=1e-9)
-    return (metrics.frobenius if metric == "frobenius" else metrics.spectral)(covariance, true_covariance)
+@dataclasses.dataclass(frozen=True)
+class _Metric:
+    """A metric of a study, with what "scaled" divides columns by; hashable, so that programs are shared."""
+
+    name: str
+    units: tuple[float, ...] = ()
+
+    def __call__(self, estimate: Array, truth: moments.Truth) -> Array:
+        if self.name == "scaled":
+            units = jnp.asarray(self.units, estimate.dtype)
+            both = units[:, None] * units[None, :]
+            return metrics.frobenius(estimate / both, truth.moment / both)
+        return _AS_IN_STUDIES[self.name](estimate, truth)
 
 
-@functools.partial(jax.jit, static_argnames=("name", "n", "metric"))
+_AS_IN_STUDIES: dict[str, Callable[[Array, moments.Truth], Array]] = {
+    "frobenius": moments.OF_MATRICES["frobenius"],
+    "relative": moments.OF_MATRICES["relative_frobenius"],
+    "spectral": moments.OF_MATRICES["spectral"],
+    "mahalanobis": moments.OF_MATRICES["mahalanobis"],
+    "mean": moments.OF_MEANS["l2"],
+}
+
+
 def errors(
-    name: str, key: Array, repetitions: Array, population: Population, budget: Any, bounds: Any, config: Any,
-    scale: Array, n: int, metric: str,
-) -> Array:  # fmt: skip
-    """(R,) errors against the moments of the very rows, for the R numbers in `repetitions`.
+    method: str, seed: int, repetitions: int, population: Population, budget: Any, bounds: Any, config: Any,
+    rows: int, metric: str, *, truth: str = "sample",
+) -> np.ndarray:  # fmt: skip
+    """(R,) errors of a mechanism, or of `engine.NOT_PRIVATE`, against the moments of the very rows or the population.
 
-    A repetition's rows depend on `key` and its number alone, so that mechanisms are compared on the same ones. A
-    budget or another population of the same law compiles nothing again.
+    Repetition i has one key for all mechanisms, which are so compared on the same rows.
     """
-
-    def one(number: Array) -> Array:
-        rows, noise_key = draw(key, number, population, n)
-        release = MECHANISMS[name].function(noise_key, rows, budget, bounds, config=config)
-        return measure(metric, release.covariance, release.mean, *moments(rows), scale)
-
-    batch = None if name in BRANCHING else min(BATCH, repetitions.shape[0])
-    return jax.lax.map(one, repetitions, batch_size=batch)
-
-
-@functools.partial(jax.jit, static_argnames=("n", "metric"))
-def sampling(
-    key: Array, repetitions: Array, population: Population, scale: Array, n: int, metric: str
-) -> Array:  # fmt: skip
-    """(R,) errors of the rows' own moments about the population's: no privacy has a part in them."""
-
-    def one(number: Array) -> Array:
-        covariance, mean = moments(draw(key, number, population, n)[0])
-        dtype = covariance.dtype
-        true = jnp.asarray(population.covariance, dtype), jnp.asarray(population.mean, dtype)
-        return measure(metric, covariance, mean, *true, scale)
-
-    return jax.lax.map(one, repetitions, batch_size=min(BATCH, repetitions.shape[0]))
-
-
-def draw(key: Array, number: Array, population: Population, n: int) -> tuple[Array, Array]:
-    """The rows of one repetition, and a key for its noise."""
-    row_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
-    return population.sample(row_key, n), noise_key
-
-
-def moments(rows: Array) -> tuple[Array, Array]:
-    """Covariance (over n) and mean."""
-    mean = jnp.mean(rows, axis=0)
-    centred = rows - mean[None, :]
-    return jnp.matmul(centred.T, centred, precision="highest") / rows.shape[0], mean
+    d = population.d
+    scale = tuple(units(bounds, d).tolist()) if metric == "scaled" else ()
+    moment = "mean" if metric == "mean" else "covariance"
+    task = engine.Task(method, rows, ((metric, _Metric(metric, scale)),), moment, truth)
+    batch = 1 if method in BRANCHING else min(BATCH, engine.batch_size(rows, d, repetitions))
+    known = engine.true_moment(population, task, bounds)
+    program = engine.Program(task, population, known, budget, bounds, config, batch)
+    keys = engine.keys(engine.check_key(seed), repetitions)
+    calls = engine.calls(program, keys, engine.call_size(repetitions, batch), jax.devices())
+    return np.concatenate([errors[:, 0] for errors, _, _ in calls])

@@ -1,12 +1,12 @@
 """Studies from files: TOML, YAML or JSON of one structure, and the ready ones of published figures by name."""
 
-import difflib
 import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from jaxdpcov import _checks
 from jaxdpcov.sim.study import Study
 
 
@@ -39,8 +39,7 @@ def read_study(config: str | os.PathLike[str], **changes: Any) -> Study:
         except UnicodeDecodeError:
             raise ValueError(f"{name}: no text in UTF-8") from None
     else:
-        close = difflib.get_close_matches(name, files, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = _checks.hint(name, files)
         raise ValueError(f"a study is a .toml, .yaml or .json file, or one of {', '.join(files)}; got {name!r}{hint}")
     try:
         return Study.of({**_parsed(text, kind), **changes})

@@ -209,10 +209,7 @@ def calls(
 def check_method(method: str) -> None:
     """ValueError that names the closest one, unless `method` is a mechanism or `NOT_PRIVATE`."""
     if method not in MECHANISMS and method != NOT_PRIVATE:
-        import difflib
-
-        close = difflib.get_close_matches(str(method), [*MECHANISMS, NOT_PRIVATE], n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = _checks.hint(method, [*MECHANISMS, NOT_PRIVATE])
         raise ValueError(f"method must be one of {', '.join([*MECHANISMS, NOT_PRIVATE])}; got {method!r}{hint}")
 
 

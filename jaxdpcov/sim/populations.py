@@ -4,7 +4,6 @@ No guarantee is given here and none is needed: a population is made from public 
 public, or from a release.
 """
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -201,7 +200,7 @@ def spiked(
 ) -> Population:
     """Normal with covariance scale^2 (I + size V V^T), V having `spikes` (3, at most d) random orthonormal columns."""
     spikes = min(3, d) if spikes is None else spikes
-    _whole("spikes", spikes, 0)
+    _checks.whole("spikes", spikes, 0)
     if spikes > d:
         raise ValueError(f"spikes must be at most d = {d}, got {spikes}")
     _checks.between("size", size, -1.0, np.inf)
@@ -236,7 +235,7 @@ def sparse_ggm(d: int, *, edges: int | None = None, seed: int = 0, scale: float 
     """
     i, j = np.triu_indices(d, 1)
     edges = min(d, len(i)) if edges is None else edges
-    _whole("edges", edges, 0)
+    _checks.whole("edges", edges, 0)
     if edges > len(i):
         raise ValueError(f"edges must be at most d (d - 1)/2 = {len(i)}, got {edges}")
     rng = np.random.default_rng(seed)
@@ -276,7 +275,7 @@ def mixture(
     Means before that are `separation` long in random directions, weights are of a flat Dirichlet law, and covariances
     have eigenvalues in equal log steps from 1 to 1/condition, each in its own random basis; all times `scale`.
     """
-    _whole("components", components, 1)
+    _checks.whole("components", components, 1)
     _checks.between("separation", separation, 0.0, np.inf, open_ends=False)
     _checks.between("condition", condition, 1.0, np.inf, open_ends=False)
     rng = np.random.default_rng(seed)
@@ -300,7 +299,7 @@ def zipf_norms(
     proportional to (k + 1)^-exponent, k = 0..octaves - 1. These are the rows of Dong, Liang and Yi (2022),
     which take the mean of the drawn rows away before their norms are set; here it is that of the law, zero.
     """
-    _whole("octaves", octaves, 1)
+    _checks.whole("octaves", octaves, 1)
     _checks.finite("exponent", exponent)
     root = np.random.default_rng(seed).uniform(size=(d, d)).T
     weights = np.arange(1.0, octaves + 1.0) ** -exponent
@@ -379,7 +378,7 @@ def make(name: str, d: int | None = None, **settings: Any) -> Population:
         raise ValueError(_unknown("population must be", name, [*POPULATIONS, *DATA_SETS]))
     if d is None:
         raise ValueError(f"population {name} needs d, the number of columns")
-    _whole("d", d, 1)
+    _checks.whole("d", d, 1)
     has = [p for p in inspect.signature(POPULATIONS[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     own = [parameter.name for parameter in has]
     if name == "student_t":  # the rest are those of the base, which checks them
@@ -465,20 +464,12 @@ def _matrix(name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     return matrix, (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
-
-
 def _known(name: str, settings: Mapping[str, Any], has: list[str]) -> None:
     for setting in settings:
         if setting not in has:
-            close = difflib.get_close_matches(setting, has, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
+            hint = _checks.hint(setting, has, ".")
             raise ValueError(f"population {name} has no setting {setting!r}{hint} It has {', '.join(has)}")
 
 
 def _unknown(what: str, name: Any, allowed: Any) -> str:
-    close = difflib.get_close_matches(str(name), allowed, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{what} one of {', '.join(allowed)}; got {name!r}{hint}"
+    return f"{what} one of {', '.join(allowed)}; got {name!r}{_checks.hint(name, allowed)}"

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from jaxdpcov import _checks
 from jaxdpcov.sim import engine, moments
 from jaxdpcov.sim.populations import Population
 from jaxdpcov.sim.results import Repeats, Results, versions, write
@@ -75,7 +75,7 @@ def repeat(
     fresh = isinstance(data, Population)
     if fresh == (n is None):
         raise ValueError("n= is the number of rows to draw of a population; an array of rows has its own")
-    _whole("repetitions", repetitions)
+    _checks.whole("repetitions", repetitions)
     task = engine.Task(
         method,
         n or 0,
@@ -92,7 +92,7 @@ def repeat(
     d = data.d if fresh else rows.shape[1]
     devices = list(jax.devices() if devices is None else devices)
     batch = engine.batch_size(n or 0, d, repetitions, devices[0]) if batch_size is None else batch_size
-    _whole("batch_size", batch)
+    _checks.whole("batch_size", batch)
     found = Repeats.empty(task, batch)
     program = _program(task, rows, budget, bounds, config, batch)
     keys = engine.keys(engine.check_key(seed), repetitions)
@@ -164,11 +164,6 @@ def sweep(
     return Results(study, tuple(cells), tuple(outcomes), about)
 
 
-def _whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
-
-
 def _data_of(cell: Cell) -> tuple[Any, ...]:
     return cell.source, cell.n, cell.d
 
@@ -218,7 +213,7 @@ def _program(
 def _about(study: Study, folder: Path | None, batch: int | None, device: Any) -> dict[str, Any]:
     """What a study's numbers depend on besides its settings, from its store where it has one."""
     if batch is not None:
-        _whole("batch_size", batch)
+        _checks.whole("batch_size", batch)
     file = None if folder is None else folder / _ABOUT
     begun = folder is not None and any(folder.glob("cell-*.npz"))
     about = None if file is None or not file.exists() else _read(file)

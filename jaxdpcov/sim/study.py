@@ -159,8 +159,8 @@ class Study:
         for name in ("n", "d"):
             for value in getattr(self, name):
                 if value is not None:
-                    _whole(name, value)
-        _whole("repetitions", self.repetitions)
+                    _checks.whole(name, value)
+        _checks.whole("repetitions", self.repetitions)
         engine.check_key(self.seed)
         if not isinstance(self.title, str):
             raise TypeError(f"title must be a text, got {self.title!r}")
@@ -336,7 +336,7 @@ def _arms(given: Any) -> tuple[Arm, ...]:
         settings = dict(_mapping(f"arm {label!r}", settings))
         about = {name: settings.pop(name) for name in ("method", "max_d", "pure") if name in settings}
         if about.get("max_d") is not None:
-            _whole("max_d", about["max_d"])
+            _checks.whole("max_d", about["max_d"])
         _text(f"method of arm {label!r}", about.get("method", ""))
         if not isinstance(about.get("pure", False), bool):
             raise TypeError(f"pure of arm {label!r} must be true or false, got {about['pure']!r}")
@@ -392,11 +392,6 @@ def _at(name: str, value: Any, d: int) -> Any:
     if found is None or math.isnan(factor):
         raise ValueError(f"{name} must be a number, or a text such as '10 * sqrt(d)'; got {value!r}")
     return factor * (math.sqrt(d) if found[2] == "sqrt(d)" else d)
-
-
-def _whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
 
 
 def _plain(value: Any) -> Any:
