@@ -28,7 +28,7 @@ def precision_interval(release: Release, level: Any = 0.95, *, population: bool 
         `Interval` of the inverse of the covariance as measured. Standard deviations are to first order in the noise
         (delta method). Where the smallest eigenvalue as measured is below half the edge of the noise's own spectrum, in
         the units of `_noise.units`, that is not to be trusted and all is NaN. Not far above that the intervals
-        are longer than they need be: 97% to 99% of those of 95% hold (docs/results/intervals.md).
+        are longer than they need be, as docs/results/intervals.md shows.
 
     Edge cases: rows and columns of constant columns are 0. Under add/remove the noise of n is a term of its own.
 

@@ -11,6 +11,7 @@ import typer
 from jaxdpcov.bounds import Bounds, BoxBounds, L2Bounds
 from jaxdpcov.cli import bounds as bounds_file
 from jaxdpcov.cli.errors import UserError
+from jaxdpcov.cli.options import BallCenter, Delta, Epsilon, Radius, Rho
 from jaxdpcov.estimate import DEFAULT_METHOD
 
 
@@ -24,16 +25,11 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME=LOW:HIGH", help="Public bounds of one column; goes before the file. Repeatable."),
     ] = None,
-    radius: Annotated[
-        float | None, typer.Option(help="Bound the length of whole rows instead: an l2 ball of this radius.")
-    ] = None,
-    ball_center: Annotated[
-        str | None,
-        typer.Option(metavar="C[,C...]", help="Centre of that ball, 0 unless given: one number, or one a column."),
-    ] = None,
-    rho: Annotated[float | None, typer.Option(help="Budget: rho of zero-concentrated DP.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget: epsilon; pure DP unless --delta is given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Budget: delta, with --epsilon.")] = None,
+    radius: Radius = None,
+    ball_center: BallCenter = None,
+    rho: Rho = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
     method: Annotated[
         str, typer.Option(help="Mechanism; `methods` lists them. auto: chosen by the bounds, the budget and options.")
     ] = DEFAULT_METHOD,

@@ -9,6 +9,7 @@ from jaxdpcov.bounds import Bounds
 from jaxdpcov.cli import bounds as bounds_file
 from jaxdpcov.cli.errors import UserError
 from jaxdpcov.cli.estimate import parse_ball, parse_columns, parse_options
+from jaxdpcov.cli.options import BallCenter, Delta, Epsilon, Radius, Rho
 
 
 def command(
@@ -23,16 +24,11 @@ def command(
         list[str] | None,
         typer.Option(metavar="[NAME=]LOW:HIGH", help="Public bounds of a column; without a name, of all. Repeatable."),
     ] = None,
-    radius: Annotated[
-        float | None, typer.Option(help="Bound the length of whole rows instead: an l2 ball of this radius.")
-    ] = None,
-    ball_center: Annotated[
-        str | None,
-        typer.Option(metavar="C[,C...]", help="Centre of that ball, 0 unless given: one number, or one a column."),
-    ] = None,
-    rho: Annotated[float | None, typer.Option(help="Budget: rho of zero-concentrated DP.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget: epsilon; pure DP unless --delta is given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Budget: delta, with --epsilon.")] = None,
+    radius: Radius = None,
+    ball_center: BallCenter = None,
+    rho: Rho = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
     assume: Annotated[
         str | None,
         typer.Option(

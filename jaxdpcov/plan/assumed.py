@@ -6,7 +6,8 @@ import numpy as np
 
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.release import Release
-from jaxdpcov.sim.populations import Population, ar1, from_release, low_trace, normal
+from jaxdpcov.sim.laws import Population, from_release, normal
+from jaxdpcov.sim.populations import ar1, low_trace
 
 #: Half-widths of a box, or radii of a ball, that are one standard deviation of the reference population.
 BOX_STD, BALL_RMS = 0.25, 0.5

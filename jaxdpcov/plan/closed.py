@@ -12,7 +12,7 @@ from jaxdpcov.mechanisms._registry import Mechanism
 from jaxdpcov.plan.simulate import units
 from jaxdpcov.privacy import sensitivity
 from jaxdpcov.privacy.budget import PureDP, split
-from jaxdpcov.sim.populations import Population
+from jaxdpcov.sim.laws import Population
 
 #: Mechanisms of one noisy second moment and one noisy mean.
 CLOSED = ("gaussian", "laplace", "diagonal")

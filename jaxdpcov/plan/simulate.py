@@ -12,7 +12,7 @@ from jaxdpcov import metrics
 from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.privacy.budget import ZCDP, PureDP
 from jaxdpcov.sim import engine, moments
-from jaxdpcov.sim.populations import Population
+from jaxdpcov.sim.laws import Population
 
 Array = jax.Array
 

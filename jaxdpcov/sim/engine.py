@@ -15,7 +15,7 @@ from jaxdpcov.bounds import BoxBounds, L2Bounds, SpectrumBounds
 from jaxdpcov.data.rows import ArrayRows, Rows
 from jaxdpcov.mechanisms._registry import MECHANISMS
 from jaxdpcov.sim import moments
-from jaxdpcov.sim.populations import Population
+from jaxdpcov.sim.laws import Population
 
 Array = jax.Array
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxdpcov import _checks
 from jaxdpcov.sim import engine, moments
-from jaxdpcov.sim.populations import Population
+from jaxdpcov.sim.laws import Population
 from jaxdpcov.sim.results import Repeats, Results, versions, write
 from jaxdpcov.sim.study import Arm, Cell, Study
 
